@@ -12,7 +12,7 @@ func (p Program) fromPods() []rule.Statement {
 	case p.PodInterface != "":
 		return []rule.Statement{rule.InterfaceName(p.PodInterface, false)}
 	case p.PodCIDRs:
-		return []rule.Statement{rule.In(setPodCIDRs, rule.Saddr(p.Family))}
+		return []rule.Statement{rule.In(PodCIDRs, rule.Saddr(p.Family))}
 	}
 	return nil
 }
@@ -23,7 +23,7 @@ func (p Program) notFromPods() []rule.Statement {
 	case p.PodInterface != "":
 		return []rule.Statement{rule.InterfaceName(p.PodInterface, true)}
 	case p.PodCIDRs:
-		return []rule.Statement{rule.NotIn(setPodCIDRs, rule.Saddr(p.Family))}
+		return []rule.Statement{rule.NotIn(PodCIDRs, rule.Saddr(p.Family))}
 	}
 	return nil
 }
@@ -39,22 +39,22 @@ func (p Program) Chains() []Chain {
 			{rule.ScratchHas(BySourceBit | LimitedBit), rule.Jump("source-decides")},
 			// Both lookups are in one rule: if the first one misses, the second one does not see a priority that
 			// another program has set.
-			{rule.SetScratch(mapPools, rule.Scratch()), rule.DispatchTo(mapDispatch, rule.Masked(ClassMask))},
+			{rule.SetScratch(Pools, rule.Scratch()), rule.DispatchTo(Dispatch, rule.Masked(ClassMask))},
 		}},
 		overtaken(p.Family)[0],
 		overtaken(p.Family)[1],
 		{Name: serveChain, Rules: []rule.Rule{{rule.Jump("balance")}, {rule.GoTo(OvertakenChain)}}},
 		{Name: "services", Rules: []rule.Rule{
-			{rule.SetScratch(mapServices, frontend...), rule.GoTo(serveChain)},
+			{rule.SetScratch(Services, frontend...), rule.GoTo(serveChain)},
 			// This rule checks the source ranges of frontends without a pool; those of other frontends are checked in
 			// source-decides. A nat chain sees only the first packet of each connection; a check in a filter chain
 			// would cost every packet on the node. The dropped packet leaves no connection behind.
-			{rule.SetScratch(mapFirewalled, frontend...), rule.Jump(limitedOnlyChain)},
-			{rule.In(setNodePortAddresses, rule.Daddr(p.Family)), rule.SetScratch(mapNodePorts, rule.L4Proto(), rule.Dport()),
+			{rule.SetScratch(Firewalled, frontend...), rule.Jump(limitedOnlyChain)},
+			{rule.In(NodePortAddresses, rule.Daddr(p.Family)), rule.SetScratch(NodePorts, rule.L4Proto(), rule.Dport()),
 				rule.GoTo(serveChain)},
 			// Ranges come last: packets to other frontends do not pay for them. They overlap with no other frontend.
-			{rule.SetScratch(mapRangeServices, frontend...), rule.GoTo(serveChain)},
-			{rule.SetScratch(mapRangeFirewalled, frontend...), rule.Jump(limitedOnlyChain)},
+			{rule.SetScratch(RangeServices, frontend...), rule.GoTo(serveChain)},
+			{rule.SetScratch(RangeFirewalled, frontend...), rule.Jump(limitedOnlyChain)},
 		}},
 		{Name: "nat-prerouting", Base: natPrerouting(), Rules: []rule.Rule{{rule.Jump("services")}}},
 		{Name: "nat-output", Base: natOutput(), Rules: []rule.Rule{{rule.Jump("services")}}},
@@ -82,20 +82,20 @@ const (
 // TestClassesUnderLoad, one connection in 20,000 needs it. Other packets that come here find nothing: their pool is empty.
 func overtaken(f Family) []Chain {
 	first := drawn(f, Draw{Random, 1})
-	token := rule.SetScratch(mapStickySlots, rule.Masked(PoolMask), first)
+	token := rule.SetScratch(StickySlots, rule.Masked(PoolMask), first)
 	return []Chain{
 		// The slots of a local pool have the tokens of the cluster pool (see recall).
 		{Name: overtakenLocalChain, Rules: []rule.Rule{
-			{token, rule.DNAT(f, mapStickyEndpoints, rule.Flipped(LocalBit))},
+			{token, rule.DNAT(f, StickyEndpoints, rule.Flipped(LocalBit))},
 			// If the first rule has missed, the scratch number is the token, or there is none.
-			{rule.DNATAddress(f, mapStickyAddresses, rule.Flipped(LocalBit))}, {rule.ClearScratch()},
+			{rule.DNATAddress(f, StickyAddresses, rule.Flipped(LocalBit))}, {rule.ClearScratch()},
 		}},
 		{Name: OvertakenChain, Rules: []rule.Rule{
-			{rule.DNAT(f, mapEndpoints, rule.Masked(PoolMask), first)},
-			{rule.DNATAddress(f, mapAddresses, rule.Masked(PoolMask), first)},
+			{rule.DNAT(f, Endpoints, rule.Masked(PoolMask), first)},
+			{rule.DNATAddress(f, Addresses, rule.Masked(PoolMask), first)},
 			{rule.ScratchHas(LocalBit), rule.GoTo(overtakenLocalChain)},
-			{token, rule.DNAT(f, mapStickyEndpoints, rule.Scratch())},
-			{rule.DNATAddress(f, mapStickyAddresses, rule.Scratch())},
+			{token, rule.DNAT(f, StickyEndpoints, rule.Scratch())},
+			{rule.DNATAddress(f, StickyAddresses, rule.Scratch())},
 			{rule.ClearScratch()},
 		}},
 	}
@@ -123,8 +123,8 @@ func (p Program) sourceDecides() []rule.Rule {
 // postrouting decides from the destination before DNAT whether to masquerade. It uses no packet mark, because marks
 // belong to the network plugin.
 func (p Program) postrouting() []rule.Rule {
-	hairpin := rule.Rule{rule.In(setHairpin, rule.Saddr(p.Family), rule.Daddr(p.Family)), rule.Masquerade()}
-	toClusterIP := rule.Rule{rule.In(setClusterIPs, rule.OriginalDaddr(p.Family)), rule.GoTo("to-cluster-ip")}
+	hairpin := rule.Rule{rule.In(Hairpin, rule.Saddr(p.Family), rule.Daddr(p.Family)), rule.Masquerade()}
+	toClusterIP := rule.Rule{rule.In(ClusterIPs, rule.OriginalDaddr(p.Family)), rule.GoTo("to-cluster-ip")}
 	rules := []rule.Rule{toGuarded(p.Family), p.untranslated(), toClusterIP, hairpin}
 	if !p.IPVS {
 		// Most connections are to cluster IPs. Without IPVS, a packet to one that comes this far was translated; so
@@ -148,7 +148,7 @@ func (p Program) postrouting() []rule.Rule {
 // answered translates a packet by which an endpoint continues a connection that this node does not know. What this node itself
 // sends never belongs to a connection of another one, even if somebody names it as an endpoint.
 func (p Program) answered() rule.Rule {
-	return rule.Rule{rule.IsNotTranslated(), rule.NotFromThisNode(), rule.TCPOnly(), rule.IsNotSYN(), rule.SNAT(p.Family, mapAnswers, rule.Saddr(p.Family), rule.TCPSport())}
+	return rule.Rule{rule.IsNotTranslated(), rule.NotFromThisNode(), rule.TCPOnly(), rule.IsNotSYN(), rule.SNAT(p.Family, Answers, rule.Saddr(p.Family), rule.TCPSport())}
 }
 
 // toClusterIP masquerades connections to cluster IPs that do not come from pods, and those that an endpoint makes to
@@ -157,7 +157,7 @@ func (p Program) toClusterIP() []rule.Rule {
 	if p.MasqueradeAll {
 		return []rule.Rule{{rule.Masquerade()}}
 	}
-	rules := []rule.Rule{{rule.In(setHairpin, rule.Saddr(p.Family), rule.Daddr(p.Family)), rule.Masquerade()}}
+	rules := []rule.Rule{{rule.In(Hairpin, rule.Saddr(p.Family), rule.Daddr(p.Family)), rule.Masquerade()}}
 	if others := p.notFromPods(); others != nil {
 		rules = append(rules, append(others, rule.Masquerade()))
 	}
@@ -169,15 +169,15 @@ func (p Program) toClusterIP() []rule.Rule {
 func masquerading(f Family, proto uint8) []rule.Rule {
 	is := rule.IsProtocol(proto)
 	original := rule.Key{rule.OriginalDaddr(f), rule.L4Proto(), rule.OriginalDport()}
-	atNode := rule.In(setNodePortAddresses, rule.OriginalDaddr(f))
+	atNode := rule.In(NodePortAddresses, rule.OriginalDaddr(f))
 	nodePort := original[1:]
 	return []rule.Rule{
-		{is, rule.In(setMasqueradeAlways, original...), rule.Masquerade()},
-		{is, rule.In(setMasqueradeNode, original...), rule.FromThisNode(), rule.Masquerade()},
-		{is, atNode, rule.In(setMasqueradeAlwaysNodePorts, nodePort...), rule.Masquerade()},
-		{is, atNode, rule.In(setMasqueradeNodeNodePorts, nodePort...), rule.FromThisNode(), rule.Masquerade()},
-		{is, rule.In(setRangeMasqueradeAlways, original...), rule.Masquerade()},
-		{is, rule.In(setRangeMasqueradeNode, original...), rule.FromThisNode(), rule.Masquerade()},
+		{is, rule.In(MasqueradeAlways, original...), rule.Masquerade()},
+		{is, rule.In(MasqueradeNode, original...), rule.FromThisNode(), rule.Masquerade()},
+		{is, atNode, rule.In(MasqueradeAlwaysNodePorts, nodePort...), rule.Masquerade()},
+		{is, atNode, rule.In(MasqueradeNodeNodePorts, nodePort...), rule.FromThisNode(), rule.Masquerade()},
+		{is, rule.In(RangeMasqueradeAlways, original...), rule.Masquerade()},
+		{is, rule.In(RangeMasqueradeNode, original...), rule.FromThisNode(), rule.Masquerade()},
 	}
 }
 
@@ -228,26 +228,26 @@ func (p Program) filterChains() []Chain {
 // frontend was not translated.
 func (p Program) Unserved() []rule.Rule {
 	frontend := rule.Key{rule.Daddr(p.Family), rule.L4Proto(), rule.Dport()}
-	atNode, nodePort := rule.In(setNodePortAddresses, rule.Daddr(p.Family)), frontend[1:]
+	atNode, nodePort := rule.In(NodePortAddresses, rule.Daddr(p.Family)), frontend[1:]
 	rules := []rule.Rule{
-		{rule.In(setNoLocalEndpoints, frontend...), rule.Drop()},
-		{atNode, rule.In(setNoLocalEndpointsNodePorts, nodePort...), rule.Drop()},
-		{rule.In(setRangeNoLocalEndpoints, frontend...), rule.Drop()},
+		{rule.In(NoLocalEndpoints, frontend...), rule.Drop()},
+		{atNode, rule.In(NoLocalEndpointsNodePorts, nodePort...), rule.Drop()},
+		{rule.In(RangeNoLocalEndpoints, frontend...), rule.Drop()},
 	}
 	if p.IPVS {
-		rules = append(rules, rule.Rule{rule.In(setIPVSFrontends, frontend...), rule.ReturnNow()})
+		rules = append(rules, rule.Rule{rule.In(IPVSFrontends, frontend...), rule.ReturnNow()})
 	}
-	rules = append(rules, refuse(p.Family, rule.In(setNoEndpoints, frontend...))...)
-	rules = append(rules, refuse(p.Family, atNode, rule.In(setNoEndpointsNodePorts, nodePort...))...)
-	rules = append(rules, refuse(p.Family, rule.In(setRangeNoEndpoints, frontend...))...)
+	rules = append(rules, refuse(p.Family, rule.In(NoEndpoints, frontend...))...)
+	rules = append(rules, refuse(p.Family, atNode, rule.In(NoEndpointsNodePorts, nodePort...))...)
+	rules = append(rules, refuse(p.Family, rule.In(RangeNoEndpoints, frontend...))...)
 	// Ports of a cluster IP that no Service uses. Addresses of a Service CIDR that no Service has come last.
-	rules = append(rules, refuse(p.Family, rule.In(setClusterIPs, rule.Daddr(p.Family)))...)
+	rules = append(rules, refuse(p.Family, rule.In(ClusterIPs, rule.Daddr(p.Family)))...)
 	// IPVS gets only packets to local addresses, so the addresses of its frontends are made local. A program on the
 	// node that listens on all addresses must not become reachable at these (kubernetes/kubernetes #72236). The rules
 	// are there without IPVS, too: the next process may use IPVS, and it makes addresses local before its first apply.
-	rules = append(rules, refuse(p.Family, rule.In(setIPVSAddresses, rule.Daddr(p.Family)))...)
+	rules = append(rules, refuse(p.Family, rule.In(IPVSAddresses, rule.Daddr(p.Family)))...)
 	// An address of this node may be in a Service CIDR, too.
-	return append(rules, rule.Rule{rule.In(setServiceCIDRs, rule.Daddr(p.Family)), rule.NotToThisNode(), rule.Drop()})
+	return append(rules, rule.Rule{rule.In(ServiceCIDRs, rule.Daddr(p.Family)), rule.NotToThisNode(), rule.Drop()})
 }
 
 func refuse(f Family, match ...rule.Statement) []rule.Rule {

@@ -198,33 +198,14 @@ func parseMethod(s string) (Method, bool) {
 	return 0, false
 }
 
-// parseDuration reads the form that duration prints; 0 for any other text.
-func parseDuration(s string) time.Duration {
-	var sum time.Duration
-	for s != "" {
-		digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
-		n, err := strconv.ParseInt(s[:digits], 10, 64)
-		if err != nil || digits == len(s) {
-			return 0
-		}
-		sum += time.Duration(n) * unitOf(s[digits])
-		s = s[digits+1:]
+// parseDuration reads the form that DurationText prints; 0 for most other texts.
+func parseDuration(s string) (d time.Duration) {
+	if days, rest, found := strings.Cut(s, "d"); found {
+		n, _ := strconv.Atoi(days) // 0 for other texts
+		d, s = time.Duration(n)*24*time.Hour, rest
 	}
-	return sum
-}
-
-func unitOf(letter byte) time.Duration {
-	switch letter {
-	case 'd':
-		return 24 * time.Hour
-	case 'h':
-		return time.Hour
-	case 'm':
-		return time.Minute
-	case 's':
-		return time.Second
-	}
-	return 0
+	below, _ := time.ParseDuration(s) // 0 for other texts, and if nothing follows the days
+	return d + below
 }
 
 // PoolChoice is which pool serves a frontend.

@@ -29,20 +29,20 @@ func Features() []Feature {
 	base := filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")
 	return []Feature{
 		{"meta, payload, jump", "nf_tables", base, one(func(p Program) rule.Rule {
-			match := rule.Rule{rule.InterfaceName("lo", true), rule.In(setClusterIPs, rule.Daddr(p.Family)), rule.ScratchHas(LimitedBit)}
+			match := rule.Rule{rule.InterfaceName("lo", true), rule.In(ClusterIPs, rule.Daddr(p.Family)), rule.ScratchHas(LimitedBit)}
 			return append(match, rule.ClearScratch(), rule.Jump("x"))
 		})},
 		{"verdict maps", "nf_tables", base, one(func(Program) rule.Rule {
-			return rule.Rule{rule.DispatchTo(mapDispatch, rule.Masked(ClassMask))}
+			return rule.Rule{rule.DispatchTo(Dispatch, rule.Masked(ClassMask))}
 		})},
-		{"sets of ranges", "nf_tables", base, one(func(p Program) rule.Rule { return rule.Rule{rule.In(setPodCIDRs, rule.Saddr(p.Family))} })},
+		{"sets of ranges", "nf_tables", base, one(func(p Program) rule.Rule { return rule.Rule{rule.In(PodCIDRs, rule.Saddr(p.Family))} })},
 		{"sets of addresses and ranges of ports", "nf_tables, nft_counter", base, one(func(p Program) rule.Rule {
 			frontend := rule.Key{rule.Daddr(p.Family), rule.L4Proto(), rule.Dport()}
-			return rule.Rule{rule.In(setRangeNoEndpoints, frontend...), rule.In(setRangeMasqueradeNode, frontend...),
-				rule.SetScratch(mapRangeServices, frontend...), rule.SetScratch(mapRangeFirewalled, frontend...)}
+			return rule.Rule{rule.In(RangeNoEndpoints, frontend...), rule.In(RangeMasqueradeNode, frontend...),
+				rule.SetScratch(RangeServices, frontend...), rule.SetScratch(RangeFirewalled, frontend...)}
 		})},
 		{"counters of elements", "nf_tables, nft_counter", base, one(func(p Program) rule.Rule {
-			return rule.Rule{rule.SetScratch(mapServices, rule.Daddr(p.Family), rule.L4Proto(), rule.Dport())}
+			return rule.Rule{rule.SetScratch(Services, rule.Daddr(p.Family), rule.L4Proto(), rule.Dport())}
 		})},
 		{"update in dynamic maps", "nf_tables, nft_hash", base, one(func(p Program) rule.Rule {
 			return rule.Rule{affinityEntry(p, "update", time.Minute)}
@@ -51,7 +51,7 @@ func Features() []Feature {
 			return rule.Rule{affinityEntry(p, "delete", 0)}
 		})},
 		{"counters in dynamic sets", "nf_tables, nft_hash, nft_counter", base, one(func(p Program) rule.Rule {
-			return rule.Rule{rule.TCPOnly(), rule.IsReset(), suspect(setRefusing, rule.Key{rule.Daddr(p.Family), rule.TCPDport()})}
+			return rule.Rule{rule.TCPOnly(), rule.IsReset(), suspect(Refusing, rule.Key{rule.Daddr(p.Family), rule.TCPDport()})}
 		})},
 		{"numgen random", "nft_numgen", base, drawing(Random)},
 		{"numgen inc", "nft_numgen", base, drawing(InTurn)},
@@ -60,17 +60,17 @@ func Features() []Feature {
 			original := rule.Key{rule.OriginalDaddr(p.Family), rule.L4Proto(), rule.OriginalDport()}
 			client := rule.Key{rule.OriginalSaddr(p.Family), rule.TrackedProtocol(), rule.OriginalSport()}
 			return rule.Rule{rule.IsProtocol(unix.IPPROTO_TCP), rule.IsNew(), rule.IsTranslated(), rule.IsReply(),
-				rule.In(setMasqueradeAlways, original...), rule.In(setMasqueradeAlways, client...)}
+				rule.In(MasqueradeAlways, original...), rule.In(MasqueradeAlways, client...)}
 		})},
 		{"fib saddr type, fib daddr type", "nft_fib, nft_fib_*", base, one(func(Program) rule.Rule {
 			return rule.Rule{rule.FromThisNode(), rule.NotToThisNode()}
 		})},
 		{"reject", "nft_reject, nft_reject_*", base, func(p Program) []rule.Rule { return refuse(p.Family) }},
 		{"dnat", "nft_chain_nat, nft_nat", natPrerouting(), one(func(p Program) rule.Rule {
-			return rule.Rule{rule.DNAT(p.Family, mapStickyEndpoints, rule.Scratch())}
+			return rule.Rule{rule.DNAT(p.Family, StickyEndpoints, rule.Scratch())}
 		})},
 		{"snat", "nft_chain_nat, nft_nat", natPostrouting(), one(func(p Program) rule.Rule {
-			return rule.Rule{rule.TCPOnly(), rule.SNAT(p.Family, mapAnswers, rule.Saddr(p.Family), rule.TCPSport())}
+			return rule.Rule{rule.TCPOnly(), rule.SNAT(p.Family, Answers, rule.Saddr(p.Family), rule.TCPSport())}
 		})},
 		{"masquerade", "nft_chain_nat, nft_masq", natPostrouting(), one(func(Program) rule.Rule { return rule.Rule{rule.Masquerade()} })},
 	}
@@ -83,6 +83,6 @@ func one(of func(Program) rule.Rule) func(Program) []rule.Rule {
 // drawing looks up what a class looks up: a slot in a map with concatenated keys.
 func drawing(m Method) func(Program) []rule.Rule {
 	return one(func(p Program) rule.Rule {
-		return rule.Rule{rule.SetScratch(mapStickySlots, rule.Masked(PoolMask), drawn(p.Family, Draw{m, 2}))}
+		return rule.Rule{rule.SetScratch(StickySlots, rule.Masked(PoolMask), drawn(p.Family, Draw{m, 2}))}
 	})
 }

@@ -46,8 +46,8 @@ func (p Program) refused() []Chain {
 	icmp := rule.ICMP(p.Family)
 	rules := []rule.Rule{reset, {icmp, rule.IsUnanswered(), rule.IsTranslated(), rule.OfTCP(), rule.Jump(refusalChain("icmp"))}}
 	if p.IPVS {
-		note := suspect(setRefusing, rule.Key{rule.ReplySaddr(p.Family), rule.ReplySport()})
-		for _, set := range []string{setIPVSAddresses, setNodePortAddresses} {
+		note := suspect(Refusing, rule.Key{rule.ReplySaddr(p.Family), rule.ReplySport()})
+		for _, set := range []SetID{IPVSAddresses, NodePortAddresses} {
 			rules = append(rules, rule.Rule{rule.IsNotTranslated(), rule.IsReply(), rule.TCPOnly(), rule.IsReset(), rule.In(set, rule.OriginalDaddr(p.Family)), note})
 		}
 	}
@@ -75,14 +75,14 @@ func otherErrors(f Family, icmp rule.Statement) []rule.Rule {
 // knows the type of a port in "ct original" only then.
 func refusal(f Family, is rule.Statement, timeout time.Duration) []rule.Rule {
 	client := rule.Key{rule.OriginalSaddr(f), rule.OriginalSport()}
-	hold := []rule.Statement{rule.AddTo(setHeldBack, client, timeout), rule.AddTo(setJustHeldBack, client, justHeldBackTimeout), rule.Drop()}
+	hold := []rule.Statement{rule.AddTo(HeldBack, client, timeout), rule.AddTo(JustHeldBack, client, justHeldBackTimeout), rule.Drop()}
 	frontend := rule.Key{rule.OriginalDaddr(f), rule.TrackedProtocol(), rule.OriginalDport()}
 	return []rule.Rule{
-		{is, suspect(setRefusing, rule.Key{rule.ReplySaddr(f), rule.ReplySport()})},
-		{is, rule.In(setJustHeldBack, client...), rule.Drop()},
-		{is, rule.In(setHeldBack, client...), rule.ReturnNow()},
-		append(rule.Rule{is, rule.In(setHoldsRefusals, frontend...)}, hold...),
-		append(rule.Rule{is, rule.In(setNodePortAddresses, frontend[0]), rule.In(setHoldsRefusalsNodePorts, frontend[1:]...)}, hold...),
-		append(rule.Rule{is, rule.In(setRangeHoldsRefusals, frontend...)}, hold...),
+		{is, suspect(Refusing, rule.Key{rule.ReplySaddr(f), rule.ReplySport()})},
+		{is, rule.In(JustHeldBack, client...), rule.Drop()},
+		{is, rule.In(HeldBack, client...), rule.ReturnNow()},
+		append(rule.Rule{is, rule.In(HoldsRefusals, frontend...)}, hold...),
+		append(rule.Rule{is, rule.In(NodePortAddresses, frontend[0]), rule.In(HoldsRefusalsNodePorts, frontend[1:]...)}, hold...),
+		append(rule.Rule{is, rule.In(RangeHoldsRefusals, frontend...)}, hold...),
 	}
 }

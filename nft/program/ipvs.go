@@ -28,7 +28,7 @@ func (p Program) untranslated() rule.Rule {
 // any address of this host, even one that does not belong to the link that it leaves by. The rule applies while the
 // address is local, whichever engine serves the port: while a virtual server drains, nft serves it.
 func toGuarded(f Family) rule.Rule {
-	return rule.Rule{rule.In(setIPVSAddresses, rule.OriginalDaddr(f)), rule.FromThisNode(), rule.Masquerade()}
+	return rule.Rule{rule.In(IPVSAddresses, rule.OriginalDaddr(f)), rule.FromThisNode(), rule.Masquerade()}
 }
 
 // passUntranslated is the chain that returns for packets that IPVS has balanced, so that they may be masqueraded. It accepts all others.
@@ -38,8 +38,8 @@ func passUntranslated(f Family) Chain {
 		is := rule.IsProtocol(proto)
 		original := rule.Key{rule.OriginalDaddr(f), rule.L4Proto(), rule.OriginalDport()}
 		rules = append(rules,
-			rule.Rule{is, rule.In(setIPVSFrontends, original...), rule.ReturnNow()},
-			rule.Rule{is, rule.In(setNodePortAddresses, rule.OriginalDaddr(f)), rule.In(setIPVSNodePorts, original[1:]...), rule.ReturnNow()})
+			rule.Rule{is, rule.In(IPVSFrontends, original...), rule.ReturnNow()},
+			rule.Rule{is, rule.In(NodePortAddresses, rule.OriginalDaddr(f)), rule.In(IPVSNodePorts, original[1:]...), rule.ReturnNow()})
 	}
 	return Chain{Name: untranslatedChain, Rules: append(rules, rule.Rule{rule.Accept()})}
 }

@@ -24,11 +24,11 @@ const newConnectionsChain = "new-connections"
 // at input the first one looks like a repetition. Repetitions are noticed at output.
 func (p Program) newConnections() Chain {
 	rules := []rule.Rule{{rule.IsTranslated(), rule.IsRepeated(), rule.InterfaceName("lo", true), rule.TCPOnly(),
-		suspect(setUnanswered, rule.Key{rule.Daddr(p.Family), rule.TCPDport()})}}
+		suspect(Unanswered, rule.Key{rule.Daddr(p.Family), rule.TCPDport()})}}
 	if p.IPVS {
 		// IPVS does not set the status dnat. At the hook input, the packet still has the address of the frontend.
-		suspect := []rule.Statement{rule.NotToThisNode(), rule.TCPOnly(), suspect(setUnanswered, rule.Key{rule.Daddr(p.Family), rule.TCPDport()})}
-		for _, set := range []string{setIPVSAddresses, setNodePortAddresses} {
+		suspect := []rule.Statement{rule.NotToThisNode(), rule.TCPOnly(), suspect(Unanswered, rule.Key{rule.Daddr(p.Family), rule.TCPDport()})}
+		for _, set := range []SetID{IPVSAddresses, NodePortAddresses} {
 			rules = append(rules, append(rule.Rule{rule.IsNotTranslated(), rule.IsRepeated(), rule.In(set, rule.OriginalDaddr(p.Family))}, suspect...))
 		}
 	}
@@ -44,8 +44,8 @@ func (p Program) lateErrors() []rule.Rule {
 	rules := []rule.Rule{{rule.IsRelated(), rule.IsTranslated(), rule.IsDeleted(), rule.Drop()}}
 	if p.IPVS {
 		rules = append(rules,
-			rule.Rule{rule.IsRelated(), rule.IsDeleted(), rule.In(setIPVSAddresses, rule.OriginalDaddr(p.Family)), rule.Drop()},
-			rule.Rule{rule.IsRelated(), rule.IsDeleted(), rule.In(setNodePortAddresses, rule.OriginalDaddr(p.Family)), rule.Drop()})
+			rule.Rule{rule.IsRelated(), rule.IsDeleted(), rule.In(IPVSAddresses, rule.OriginalDaddr(p.Family)), rule.Drop()},
+			rule.Rule{rule.IsRelated(), rule.IsDeleted(), rule.In(NodePortAddresses, rule.OriginalDaddr(p.Family)), rule.Drop()})
 	}
 	return rules
 }

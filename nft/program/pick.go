@@ -48,9 +48,9 @@ func (p Program) ClassChain(c Class) Chain {
 	}
 	return Chain{Name: c.ChainName(), Rules: c.perAttempt(func(d Draw) rule.Rule {
 		if c.SamePort {
-			return rule.Rule{rule.DNATAddress(p.Family, mapAddresses, rule.Masked(PoolMask), drawn(p.Family, d))}
+			return rule.Rule{rule.DNATAddress(p.Family, Addresses, rule.Masked(PoolMask), drawn(p.Family, d))}
 		}
-		return rule.Rule{rule.DNAT(p.Family, mapEndpoints, rule.Masked(PoolMask), drawn(p.Family, d))}
+		return rule.Rule{rule.DNAT(p.Family, Endpoints, rule.Masked(PoolMask), drawn(p.Family, d))}
 	})}
 }
 
@@ -62,7 +62,7 @@ func (d Draw) TokenChainName() string { return TokenPrefix + d.String() }
 // TokenChain draws a token of the pool in the scratch number and leaves it there.
 func (p Program) TokenChain(d Draw) Chain {
 	return Chain{Name: d.TokenChainName(), Rules: d.perAttempt(func(d Draw) rule.Rule {
-		return rule.Rule{rule.SetScratch(mapStickySlots, rule.Masked(PoolMask), drawn(p.Family, d)), rule.ReturnNow()}
+		return rule.Rule{rule.SetScratch(StickySlots, rule.Masked(PoolMask), drawn(p.Family, d)), rule.ReturnNow()}
 	})}
 }
 
@@ -102,9 +102,9 @@ func (p Program) recall(local bool) Chain {
 		token = rule.Flipped(LocalBit)
 	}
 	return Chain{Name: recallChain(local), Rules: []rule.Rule{
-		{rule.SetScratch(mapAffinity, clientKey(p, rule.HashRegister)...)},
-		{rule.DNAT(p.Family, mapStickyEndpoints, token)},
-		{rule.DNATAddress(p.Family, mapStickyAddresses, token)},
+		{rule.SetScratch(Affinity, clientKey(p, rule.HashRegister)...)},
+		{rule.DNAT(p.Family, StickyEndpoints, token)},
+		{rule.DNATAddress(p.Family, StickyAddresses, token)},
 		{affinityEntry(p, "delete", 0)},
 	}}
 }
@@ -135,7 +135,7 @@ func clientKey(p Program, input uint32) rule.Key {
 // affinityEntry adds or refreshes ("update") or removes ("delete") the client's entry in the affinity map. An update of
 // an existing entry renews the timeout and keeps the data, so the client stays with its endpoint.
 func affinityEntry(p Program, op string, timeout time.Duration) rule.Statement {
-	return rule.UpdateMap(op, mapAffinity, clientKey(p, rule.DynsetHashRegister), rule.Scratch(), timeout)
+	return rule.UpdateMap(op, Affinity, clientKey(p, rule.DynsetHashRegister), rule.Scratch(), timeout)
 }
 
 // A pool whose class hashes the client's address has a hash table, which leads from a slot to an endpoint. The pools of
@@ -172,8 +172,8 @@ func (d Draw) TableChainName() string { return TablePrefix + d.String() }
 // takes the first slot of the pool.
 func hashedRules(f Family, c Class) []rule.Rule {
 	return []rule.Rule{
-		{rule.SetScratch(mapHashTables, rule.Masked(PoolMask)), rule.GoTo(c.TableChainName())},
-		{rule.DNAT(f, mapEndpoints, rule.Masked(PoolMask), drawn(f, Draw{Random, 1}))},
+		{rule.SetScratch(HashTables, rule.Masked(PoolMask)), rule.GoTo(c.TableChainName())},
+		{rule.DNAT(f, Endpoints, rule.Masked(PoolMask), drawn(f, Draw{Random, 1}))},
 	}
 }
 
@@ -183,8 +183,8 @@ func (p Program) TableChain(d Draw) Chain {
 	var rules []rule.Rule
 	for _, d := range []Draw{d, {Random, 1}} {
 		rules = append(rules,
-			rule.Rule{rule.DNATToPort(p.Family, mapHashSlots, rule.Key{rule.Masked(TableMask), drawn(p.Family, d)}, mapTargetPorts, rule.Masked(PortMask))},
-			rule.Rule{rule.DNAT(p.Family, mapEndpoints, rule.Masked(TableMask), drawn(p.Family, d))})
+			rule.Rule{rule.DNATToPort(p.Family, HashSlots, rule.Key{rule.Masked(TableMask), drawn(p.Family, d)}, TargetPorts, rule.Masked(PortMask))},
+			rule.Rule{rule.DNAT(p.Family, Endpoints, rule.Masked(TableMask), drawn(p.Family, d))})
 	}
 	return Chain{Name: d.TableChainName(), Rules: rules}
 }

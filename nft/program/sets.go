@@ -63,110 +63,55 @@ const (
 	SetCount
 )
 
-const (
-	mapServices  = "services"
-	mapNodePorts = "nodeports"
-	mapPools     = "pools"
-	mapDispatch  = "dispatch"
-	mapEndpoints = "endpoints"
-	mapAffinity  = "affinity"
-
-	mapFirewalled = "firewalled"
-
-	mapStickySlots     = "sticky-slots"
-	mapStickyEndpoints = "sticky-endpoints"
-
-	mapHashTables  = "hash-tables"
-	mapHashSlots   = "hash-slots"
-	mapTargetPorts = "target-ports"
-
-	setGeneration                = "generation"
-	setNodePortAddresses         = "nodeport-addresses"
-	setClusterIPs                = "cluster-ips"
-	setServiceCIDRs              = "service-cidrs"
-	setPodCIDRs                  = "pod-cidrs"
-	setHairpin                   = "hairpin"
-	setMasqueradeAlways          = "masquerade-always"
-	setMasqueradeNode            = "masquerade-node"
-	setMasqueradeAlwaysNodePorts = "masquerade-always-nodeports"
-	setMasqueradeNodeNodePorts   = "masquerade-node-nodeports"
-	setSourceLengths             = "source-lengths"
-	setAllowedSources            = "allowed-sources"
-	setNoEndpoints               = "no-endpoints"
-	setNoLocalEndpoints          = "no-local-endpoints"
-	setNoEndpointsNodePorts      = "no-endpoints-nodeports"
-	setNoLocalEndpointsNodePorts = "no-local-endpoints-nodeports"
-	setIPVSFrontends             = "ipvs-frontends"
-	setIPVSNodePorts             = "ipvs-nodeports"
-	setIPVSAddresses             = "ipvs-addresses"
-	setUnanswered                = "unanswered"
-	setRefusing                  = "refusing"
-	setHoldsRefusals             = "holds-refusals"
-	setHoldsRefusalsNodePorts    = "holds-refusals-nodeports"
-	setHeldBack                  = "held-back"
-	setJustHeldBack              = "just-held-back"
-
-	mapAnswers               = "answers"
-	mapRangeServices         = "range-services"
-	setRangeMasqueradeAlways = "range-masquerade-always"
-	setRangeMasqueradeNode   = "range-masquerade-node"
-	mapRangeFirewalled       = "range-firewalled"
-	setRangeNoEndpoints      = "range-no-endpoints"
-	setRangeNoLocalEndpoints = "range-no-local-endpoints"
-	setRangeHoldsRefusals    = "range-holds-refusals"
-	mapAddresses             = "addresses"
-	mapStickyAddresses       = "sticky-addresses"
-)
-
 // SetNames are the names of the sets, the same in both families.
 var SetNames = [SetCount]string{
-	Generation:                setGeneration,
-	Services:                  mapServices,
-	NodePorts:                 mapNodePorts,
-	Pools:                     mapPools,
-	Dispatch:                  mapDispatch,
-	Endpoints:                 mapEndpoints,
-	StickySlots:               mapStickySlots,
-	StickyEndpoints:           mapStickyEndpoints,
-	Affinity:                  mapAffinity,
-	HashTables:                mapHashTables,
-	HashSlots:                 mapHashSlots,
-	TargetPorts:               mapTargetPorts,
-	NodePortAddresses:         setNodePortAddresses,
-	ClusterIPs:                setClusterIPs,
-	ServiceCIDRs:              setServiceCIDRs,
-	PodCIDRs:                  setPodCIDRs,
-	Hairpin:                   setHairpin,
-	MasqueradeAlways:          setMasqueradeAlways,
-	MasqueradeNode:            setMasqueradeNode,
-	MasqueradeAlwaysNodePorts: setMasqueradeAlwaysNodePorts,
-	MasqueradeNodeNodePorts:   setMasqueradeNodeNodePorts,
-	Firewalled:                mapFirewalled,
-	SourceLengths:             setSourceLengths,
-	AllowedSources:            setAllowedSources,
-	NoEndpoints:               setNoEndpoints,
-	NoLocalEndpoints:          setNoLocalEndpoints,
-	NoEndpointsNodePorts:      setNoEndpointsNodePorts,
-	NoLocalEndpointsNodePorts: setNoLocalEndpointsNodePorts,
-	IPVSFrontends:             setIPVSFrontends,
-	IPVSNodePorts:             setIPVSNodePorts,
-	IPVSAddresses:             setIPVSAddresses,
-	Unanswered:                setUnanswered,
-	Refusing:                  setRefusing,
-	HoldsRefusals:             setHoldsRefusals,
-	HoldsRefusalsNodePorts:    setHoldsRefusalsNodePorts,
-	HeldBack:                  setHeldBack,
-	JustHeldBack:              setJustHeldBack,
-	Answers:                   mapAnswers,
-	RangeServices:             mapRangeServices,
-	RangeMasqueradeAlways:     setRangeMasqueradeAlways,
-	RangeMasqueradeNode:       setRangeMasqueradeNode,
-	RangeFirewalled:           mapRangeFirewalled,
-	RangeNoEndpoints:          setRangeNoEndpoints,
-	RangeNoLocalEndpoints:     setRangeNoLocalEndpoints,
-	RangeHoldsRefusals:        setRangeHoldsRefusals,
-	Addresses:                 mapAddresses,
-	StickyAddresses:           mapStickyAddresses,
+	Generation:                "generation",
+	Services:                  "services",
+	NodePorts:                 "nodeports",
+	Pools:                     "pools",
+	Dispatch:                  "dispatch",
+	Endpoints:                 "endpoints",
+	StickySlots:               "sticky-slots",
+	StickyEndpoints:           "sticky-endpoints",
+	Affinity:                  "affinity",
+	HashTables:                "hash-tables",
+	HashSlots:                 "hash-slots",
+	TargetPorts:               "target-ports",
+	NodePortAddresses:         "nodeport-addresses",
+	ClusterIPs:                "cluster-ips",
+	ServiceCIDRs:              "service-cidrs",
+	PodCIDRs:                  "pod-cidrs",
+	Hairpin:                   "hairpin",
+	MasqueradeAlways:          "masquerade-always",
+	MasqueradeNode:            "masquerade-node",
+	MasqueradeAlwaysNodePorts: "masquerade-always-nodeports",
+	MasqueradeNodeNodePorts:   "masquerade-node-nodeports",
+	Firewalled:                "firewalled",
+	SourceLengths:             "source-lengths",
+	AllowedSources:            "allowed-sources",
+	NoEndpoints:               "no-endpoints",
+	NoLocalEndpoints:          "no-local-endpoints",
+	NoEndpointsNodePorts:      "no-endpoints-nodeports",
+	NoLocalEndpointsNodePorts: "no-local-endpoints-nodeports",
+	IPVSFrontends:             "ipvs-frontends",
+	IPVSNodePorts:             "ipvs-nodeports",
+	IPVSAddresses:             "ipvs-addresses",
+	Unanswered:                "unanswered",
+	Refusing:                  "refusing",
+	HoldsRefusals:             "holds-refusals",
+	HoldsRefusalsNodePorts:    "holds-refusals-nodeports",
+	HeldBack:                  "held-back",
+	JustHeldBack:              "just-held-back",
+	Answers:                   "answers",
+	RangeServices:             "range-services",
+	RangeMasqueradeAlways:     "range-masquerade-always",
+	RangeMasqueradeNode:       "range-masquerade-node",
+	RangeFirewalled:           "range-firewalled",
+	RangeNoEndpoints:          "range-no-endpoints",
+	RangeNoLocalEndpoints:     "range-no-local-endpoints",
+	RangeHoldsRefusals:        "range-holds-refusals",
+	Addresses:                 "addresses",
+	StickyAddresses:           "sticky-addresses",
 }
 
 func (id SetID) Name() string { return SetNames[id] }
@@ -182,7 +127,8 @@ func IsSet(name string) bool { return slices.Contains(SetNames[:], name) }
 
 // FilledByRules reports whether packets make the entries of the set of that name.
 func FilledByRules(name string) bool {
-	return slices.Contains([]string{mapAffinity, setUnanswered, setRefusing, setHeldBack, setJustHeldBack}, name)
+	byRules := []SetID{Affinity, Unanswered, Refusing, HeldBack, JustHeldBack}
+	return slices.ContainsFunc(byRules, func(id SetID) bool { return id.Name() == name })
 }
 
 // DefaultAffinitySize is the size of the affinity map. When the map is full, clients lose affinity, but no connection.
@@ -198,18 +144,20 @@ func (p Program) Sets() [SetCount]Set {
 	frontend := []Type{addr, TypeProto, TypePort}
 	nodePort := []Type{TypeProto, TypePort}
 	number := []Type{TypeClassID}
+	toNumber := slotsMap(number, "meta priority", typeofPriority())
+	toAddress := slotsMap([]Type{addr}, p.Family.String()+" daddr", typeofDaddr(p.Family))
 	defs := [SetCount]Set{
 		Generation:      {Key: []Type{typeMark, typeMark}},
 		Services:        {Key: frontend, Data: number, Counter: true},
 		NodePorts:       {Key: nodePort, Data: number, Counter: true},
 		Pools:           {Key: number, Data: number},
 		Dispatch:        {Key: number, Data: []Type{TypeVerdict}},
-		Endpoints:       endpointsMap(p.Family),
-		StickySlots:     stickySlotsMap(),
+		Endpoints:       slotsMap([]Type{addr, TypePort}, p.Family.String()+" daddr . th dport", typeofDaddr(p.Family), typeofDport()),
+		StickySlots:     toNumber,
 		StickyEndpoints: {Key: number, Data: []Type{addr, TypePort}},
-		Affinity:        affinityMap(),
+		Affinity:        toNumber,
 		HashTables:      {Key: number, Data: number},
-		HashSlots:       hashSlotsMap(p.Family),
+		HashSlots:       toAddress,
 		TargetPorts:     {Key: number, Data: []Type{TypePort}},
 
 		NodePortAddresses: {Key: []Type{addr}},
@@ -252,54 +200,23 @@ func (p Program) Sets() [SetCount]Set {
 		RangeNoEndpoints:      {Key: frontend, Counter: true},
 		RangeNoLocalEndpoints: {Key: frontend, Counter: true},
 		RangeHoldsRefusals:    {Key: frontend, Counter: true},
-		Addresses:             hashSlotsMap(p.Family),
+		Addresses:             toAddress,
 		StickyAddresses:       {Key: number, Data: []Type{addr}},
 	}
+	defs[Affinity].Dynamic, defs[Affinity].Size = true, DefaultAffinitySize
 	for id := range defs {
 		defs[id].Name, defs[id].Ports = SetNames[id], SetID(id).HasPorts()
 	}
 	return defs
 }
 
-func endpointsMap(f Family) Set {
-	return Set{
-		Key: []Type{TypeClassID, typeInteger}, Data: []Type{addrType(f), TypePort},
-		typeof: &Typeof{
-			text: "meta priority . numgen random mod 65536 : " + f.String() + " daddr . th dport",
-			key:  []typeofExpr{typeofPriority(), typeofNumgen()}, data: []typeofExpr{typeofDaddr(f), typeofDport()},
-		},
-	}
-}
-
-func stickySlotsMap() Set {
-	return Set{
-		Key: []Type{TypeClassID, typeInteger}, Data: []Type{TypeClassID},
-		typeof: &Typeof{
-			text: "meta priority . numgen random mod 65536 : meta priority",
-			key:  []typeofExpr{typeofPriority(), typeofNumgen()}, data: []typeofExpr{typeofPriority()},
-		},
-	}
-}
-
-func affinityMap() Set {
-	return Set{
-		Key: []Type{TypeClassID, typeInteger}, Data: []Type{TypeClassID},
-		Dynamic: true, Size: DefaultAffinitySize,
-		typeof: &Typeof{ // a client number is an integer, like the number of a slot
-			text: "meta priority . numgen random mod 65536 : meta priority",
-			key:  []typeofExpr{typeofPriority(), typeofNumgen()}, data: []typeofExpr{typeofPriority()},
-		},
-	}
-}
-
-func hashSlotsMap(f Family) Set {
-	return Set{
-		Key: []Type{TypeClassID, typeInteger}, Data: []Type{addrType(f)},
-		typeof: &Typeof{
-			text: "meta priority . numgen random mod 65536 : " + f.String() + " daddr",
-			key:  []typeofExpr{typeofPriority(), typeofNumgen()}, data: []typeofExpr{typeofDaddr(f)},
-		},
-	}
+// slotsMap has a key of two numbers, and data that the text and the expressions declare. The second number is that of a
+// slot or of a client. It is an integer, which only an expression can declare.
+func slotsMap(data []Type, text string, exprs ...typeofExpr) Set {
+	return Set{Key: []Type{TypeClassID, typeInteger}, Data: data, typeof: &Typeof{
+		text: "meta priority . numgen random mod 65536 : " + text,
+		key:  []typeofExpr{typeofPriority(), typeofNumgen()}, data: exprs,
+	}}
 }
 
 // SuspectTimeout is how long an element stays. Readers poll several times a second.
@@ -313,7 +230,7 @@ func suspectSet(addr Type) Set {
 }
 
 // suspect adds an endpoint to a set, and counts the packet there. The rule has made sure that the connection is of TCP.
-func suspect(set string, endpoint rule.Key) rule.Statement {
+func suspect(set SetID, endpoint rule.Key) rule.Statement {
 	return rule.AddTo(set, endpoint, SuspectTimeout)
 }
 

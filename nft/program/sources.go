@@ -58,7 +58,7 @@ func (p Program) SourceRanges() Chain {
 	c := Chain{Name: SourceRangesChain}
 	p.Lengths.Each(p.Family, func(last int) {
 		c.Rules = append(c.Rules, rule.Rule{
-			rule.ScratchHas(LimitedBit), rule.In(setSourceLengths, scratchWithLength(last)), rule.Jump(GroupChain(last)),
+			rule.ScratchHas(LimitedBit), rule.In(SourceLengths, scratchWithLength(last)), rule.Jump(GroupChain(last)),
 		})
 	})
 	return c
@@ -69,7 +69,7 @@ func lengthGroup(f Family, last int) Chain {
 	c := Chain{Name: GroupChain(last)}
 	for length := last; length > last-LengthsEach; length-- {
 		c.Rules = append(c.Rules, rule.Rule{
-			rule.In(setAllowedSources, scratchWithLength(length), rule.SaddrPrefix(f, length)),
+			rule.In(AllowedSources, scratchWithLength(length), rule.SaddrPrefix(f, length)),
 			rule.SetScratchTo(rule.Masked(^LimitedBit)), rule.ReturnNow(),
 		})
 	}

@@ -12,33 +12,45 @@ import (
 
 // These are bits of the kernel's enum ip_conntrack_status.
 const (
+	statusSeenReply = 0x2
 	statusAssured   = 0x4
 	statusConfirmed = 0x8
+	StatusDNAT      = 0x20
 	statusDying     = 0x200
 )
 
-// IsRelated matches errors about a connection.
-func IsRelated() Statement {
-	return Compare("ct state related", &expr.Ct{Register: FirstRegister, Key: expr.CtKeySTATE},
-		Native(expr.CtStateBitRELATED), expr.CmpOpNeq, Native(0))
+// status matches connections that have a value in some bits of their status.
+func status(text string, bits, value uint32) Statement {
+	load := &expr.Ct{Register: FirstRegister, Key: expr.CtKeySTATUS}
+	return Compare(text, load, Native(bits), expr.CmpOpEq, Native(value))
 }
+
+func IsTranslated() Statement    { return status("ct status & dnat == dnat", StatusDNAT, StatusDNAT) }
+func IsNotTranslated() Statement { return status("ct status & dnat == 0", StatusDNAT, 0) }
+
+// state matches packets in a state of connection tracking.
+func state(text string, bit uint32) Statement {
+	load := &expr.Ct{Register: FirstRegister, Key: expr.CtKeySTATE}
+	return Compare(text, load, Native(bit), expr.CmpOpNeq, Native(0))
+}
+
+// IsNew matches the first packet of a connection.
+func IsNew() Statement { return state("ct state new", expr.CtStateBitNEW) }
+
+// IsRelated matches errors about a connection.
+func IsRelated() Statement { return state("ct state related", expr.CtStateBitRELATED) }
 
 // IsDeleted matches packets whose connection has been deleted since they belong to it.
 func IsDeleted() Statement {
-	return Compare("ct status & dying == dying", &expr.Ct{Register: FirstRegister, Key: expr.CtKeySTATUS},
-		Native(statusDying), expr.CmpOpEq, Native(statusDying))
+	return status("ct status & dying == dying", statusDying, statusDying)
 }
 
 // IsRepeated matches packets of connections that an earlier packet began.
 func IsRepeated() Statement {
-	return Compare("ct status & confirmed == confirmed", &expr.Ct{Register: FirstRegister, Key: expr.CtKeySTATUS},
-		Native(statusConfirmed), expr.CmpOpEq, Native(statusConfirmed))
+	return status("ct status & confirmed == confirmed", statusConfirmed, statusConfirmed)
 }
 
-func IsNotAssured() Statement {
-	return Compare("ct status & assured == 0", &expr.Ct{Register: FirstRegister, Key: expr.CtKeySTATUS},
-		Native(statusAssured), expr.CmpOpEq, Native(0))
-}
+func IsNotAssured() Statement { return status("ct status & assured == 0", statusAssured, 0) }
 
 // IsReply matches packets from the endpoint to the client.
 func IsReply() Statement {
@@ -49,25 +61,19 @@ func IsReply() Statement {
 // IsReset matches TCP packets that refuse a connection. A reset has the flag ACK if it answers a first packet, which has none
 // itself (RFC 9293, 3.10.7.1). One without the flag answers a packet of a connection that the endpoint does not know.
 func IsReset() Statement {
-	const flagsOffset, flags = 13, 0x4 | 0x10
-	return Compare("tcp flags & (rst | ack) == rst | ack",
-		&expr.Payload{DestRegister: FirstRegister, Base: expr.PayloadBaseTransportHeader, Offset: flagsOffset, Len: 1},
-		[]byte{flags}, expr.CmpOpEq, []byte{flags})
+	const flags = 0x4 | 0x10
+	return headerByte("tcp flags & (rst | ack) == rst | ack", tcpFlags, []byte{flags}, flags)
 }
 
 // IsNotSYN matches TCP packets that begin no connection.
 func IsNotSYN() Statement {
-	const flagsOffset, syn = 13, 0x2
-	return Compare("tcp flags ! syn",
-		&expr.Payload{DestRegister: FirstRegister, Base: expr.PayloadBaseTransportHeader, Offset: flagsOffset, Len: 1},
-		[]byte{syn}, expr.CmpOpEq, []byte{0})
+	const syn = 0x2
+	return headerByte("tcp flags ! syn", tcpFlags, []byte{syn}, 0)
 }
 
 // NotToThisNode matches packets that leave for another host or for a pod.
 func NotToThisNode() Statement {
-	return Compare("fib daddr type != local",
-		&expr.Fib{Register: FirstRegister, FlagDADDR: true, ResultADDRTYPE: true},
-		nil, expr.CmpOpNeq, Native(unix.RTN_LOCAL))
+	return isLocal("fib daddr type != local", &expr.Fib{FlagDADDR: true}, expr.CmpOpNeq)
 }
 
 // TCPOnly matches TCP packets. nft does not list it before a field of TCP, which implies it.
@@ -81,11 +87,7 @@ func ICMP(f Family) Statement {
 }
 
 // IsUnanswered matches packets of connections that never had an answer.
-func IsUnanswered() Statement {
-	const seenReply = 0x2
-	return Compare("ct status & seen-reply == 0", &expr.Ct{Register: FirstRegister, Key: expr.CtKeySTATUS},
-		Native(seenReply), expr.CmpOpEq, Native(0))
-}
+func IsUnanswered() Statement { return status("ct status & seen-reply == 0", statusSeenReply, 0) }
 
 // OfTCP matches packets of TCP connections, and errors about them.
 func OfTCP() Statement {
@@ -95,16 +97,24 @@ func OfTCP() Statement {
 
 // HeaderByte matches a byte of the header of the transport protocol, or of ICMP.
 func HeaderByte(text string, offset uint32, value byte) Statement {
+	return headerByte(text, offset, nil, value)
+}
+
+// tcpFlags is where the header of TCP has its flags.
+const tcpFlags = 13
+
+// headerByte matches a byte after a mask is applied; nil: no mask.
+func headerByte(text string, offset uint32, mask []byte, value byte) Statement {
 	load := &expr.Payload{DestRegister: FirstRegister, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 1}
-	return Compare(text, load, nil, expr.CmpOpEq, []byte{value})
+	return Compare(text, load, mask, expr.CmpOpEq, []byte{value})
 }
 
 // AddTo adds a key to a set. If the set is full, the rule ends.
-func AddTo(set string, k Key, timeout time.Duration) Statement {
+func AddTo(set Set, k Key, timeout time.Duration) Statement {
 	return Statement{
-		Text: fmt.Sprintf("add @%s { %s timeout %s }", set, k, DurationText(timeout)),
+		Text: fmt.Sprintf("add @%s { %s timeout %s }", set.Name(), k, DurationText(timeout)),
 		Exprs: append(k.load(), &expr.Dynset{
-			SrcRegKey: FirstRegister, SetName: set, Operation: uint32(unix.NFT_DYNSET_OP_ADD), Timeout: timeout,
+			SrcRegKey: FirstRegister, SetName: set.Name(), Operation: uint32(unix.NFT_DYNSET_OP_ADD), Timeout: timeout,
 		}),
 	}
 }

@@ -50,27 +50,30 @@ func (r Rule) UsesProtocols() bool {
 	return false
 }
 
-func (k Key) lookup(set string, dest bool, destReg uint32, invert bool) []expr.Any {
+// Set is a set or map of the program. A rule knows only its name.
+type Set interface{ Name() string }
+
+func (k Key) lookup(set Set, dest bool, destReg uint32, invert bool) []expr.Any {
 	return append(k.load(), &expr.Lookup{
-		SourceRegister: FirstRegister, SetName: set, IsDestRegSet: dest, DestRegister: destReg, Invert: invert,
+		SourceRegister: FirstRegister, SetName: set.Name(), IsDestRegSet: dest, DestRegister: destReg, Invert: invert,
 	})
 }
 
 // In matches when the key is an element of a set.
-func In(set string, k ...Field) Statement {
-	return Statement{Text: Key(k).String() + " @" + set, Exprs: Key(k).lookup(set, false, 0, false)}
+func In(set Set, k ...Field) Statement {
+	return Statement{Text: Key(k).String() + " @" + set.Name(), Exprs: Key(k).lookup(set, false, 0, false)}
 }
 
 // NotIn matches when the key is not an element of a set.
-func NotIn(set string, k ...Field) Statement {
-	return Statement{Text: Key(k).String() + " != @" + set, Exprs: Key(k).lookup(set, false, 0, true)}
+func NotIn(set Set, k ...Field) Statement {
+	return Statement{Text: Key(k).String() + " != @" + set.Name(), Exprs: Key(k).lookup(set, false, 0, true)}
 }
 
 // SetScratch sets the scratch number to the map's data for the key. If the map does not have the key, the rule ends.
-func SetScratch(mapName string, k ...Field) Statement {
+func SetScratch(m Set, k ...Field) Statement {
 	return Statement{
-		Text:  fmt.Sprintf("meta priority set %s map @%s", Key(k), mapName),
-		Exprs: append(Key(k).lookup(mapName, true, FirstRegister, false), storeScratch()),
+		Text:  fmt.Sprintf("meta priority set %s map @%s", Key(k), m.Name()),
+		Exprs: append(Key(k).lookup(m, true, FirstRegister, false), storeScratch()),
 	}
 }
 
@@ -103,45 +106,45 @@ func testScratch(bits uint32, text string, op expr.CmpOp) Statement {
 }
 
 // DispatchTo goes to the chain that a verdict map has for the key.
-func DispatchTo(mapName string, k ...Field) Statement {
+func DispatchTo(m Set, k ...Field) Statement {
 	return Statement{
-		Text:  fmt.Sprintf("%s vmap @%s", Key(k), mapName),
-		Exprs: Key(k).lookup(mapName, true, unix.NFT_REG_VERDICT, false),
+		Text:  fmt.Sprintf("%s vmap @%s", Key(k), m.Name()),
+		Exprs: Key(k).lookup(m, true, unix.NFT_REG_VERDICT, false),
 	}
 }
 
 // DNAT translates to the address and port that a map has for the key. The statement names the protocols, because nft
 // refuses a port in a DNAT map otherwise.
-func DNAT(f Family, mapName string, k ...Field) Statement {
-	exprs := append(protocolsLookup(), Key(k).lookup(mapName, true, FirstRegister, false)...)
+func DNAT(f Family, m Set, k ...Field) Statement {
+	exprs := append(protocolsLookup(), Key(k).lookup(m, true, FirstRegister, false)...)
 	return Statement{
-		Text: fmt.Sprintf("meta l4proto { tcp, udp, sctp } dnat %s to %s map @%s", f, Key(k), mapName),
-		Exprs: append(exprs, &expr.NAT{
-			Type: expr.NATTypeDestNAT, Family: uint32(f),
-			RegAddrMin: FirstRegister, RegProtoMin: FirstRegister + uint32(f.AddrLen())/4,
-		}),
+		Text:      fmt.Sprintf("meta l4proto { tcp, udp, sctp } dnat %s to %s map @%s", f, Key(k), m.Name()),
+		Exprs:     append(exprs, translate(f, expr.NATTypeDestNAT, portBehind(f))),
 		protocols: true,
 	}
 }
 
+// translate gives the packet the address in the first register, and the port in another one; 0: it keeps its port.
+func translate(f Family, kind expr.NATType, port uint32) *expr.NAT {
+	return &expr.NAT{Type: kind, Family: uint32(f), RegAddrMin: FirstRegister, RegProtoMin: port}
+}
+
+// portBehind is the register behind an address in the first register.
+func portBehind(f Family) uint32 { return FirstRegister + uint32(f.AddrLen())/4 }
+
 // SNAT replaces the source by the address and port that a map has for the key. The key has a port of one protocol.
-func SNAT(f Family, mapName string, k ...Field) Statement {
+func SNAT(f Family, m Set, k ...Field) Statement {
 	return Statement{
-		Text: fmt.Sprintf("snat %s to %s map @%s", f, Key(k), mapName),
-		Exprs: append(Key(k).lookup(mapName, true, FirstRegister, false), &expr.NAT{
-			Type: expr.NATTypeSourceNAT, Family: uint32(f),
-			RegAddrMin: FirstRegister, RegProtoMin: FirstRegister + uint32(f.AddrLen())/4,
-		}),
+		Text:  fmt.Sprintf("snat %s to %s map @%s", f, Key(k), m.Name()),
+		Exprs: append(Key(k).lookup(m, true, FirstRegister, false), translate(f, expr.NATTypeSourceNAT, portBehind(f))),
 	}
 }
 
 // DNATAddress translates to the address that a map has for the key. The port stays.
-func DNATAddress(f Family, mapName string, k ...Field) Statement {
+func DNATAddress(f Family, m Set, k ...Field) Statement {
 	return Statement{
-		Text: fmt.Sprintf("dnat to %s map @%s", Key(k), mapName),
-		Exprs: append(Key(k).lookup(mapName, true, FirstRegister, false), &expr.NAT{
-			Type: expr.NATTypeDestNAT, Family: uint32(f), RegAddrMin: FirstRegister,
-		}),
+		Text:  fmt.Sprintf("dnat to %s map @%s", Key(k), m.Name()),
+		Exprs: append(Key(k).lookup(m, true, FirstRegister, false), translate(f, expr.NATTypeDestNAT, 0)),
 	}
 }
 
@@ -158,16 +161,16 @@ func protocolsLookup() []expr.Any {
 
 // UpdateMap adds or refreshes an entry of a map ("update"), or removes it ("delete"). An update of an entry that exists renews
 // the timeout and keeps the data.
-func UpdateMap(op, name string, k Key, data Field, timeout time.Duration) Statement {
+func UpdateMap(op string, m Set, k Key, data Field, timeout time.Duration) Statement {
 	operation, suffix := uint32(unix.NFT_DYNSET_OP_UPDATE), " timeout "+DurationText(timeout)
 	if op == "delete" {
 		operation, suffix, timeout = dynsetDelete, "", 0
 	}
 	dataReg := FirstRegister + 4 // as in nft: the data are in the next 128-bit register
 	return Statement{
-		Text: fmt.Sprintf("%s @%s { %s%s : %s }", op, name, k, suffix, data.text),
+		Text: fmt.Sprintf("%s @%s { %s%s : %s }", op, m.Name(), k, suffix, data.text),
 		Exprs: append(append(k.load(), data.load(dataReg)...), &expr.Dynset{
-			SrcRegKey: FirstRegister, SrcRegData: dataReg, SetName: name, Operation: operation, Timeout: timeout,
+			SrcRegKey: FirstRegister, SrcRegData: dataReg, SetName: m.Name(), Operation: operation, Timeout: timeout,
 		}),
 	}
 }
@@ -189,35 +192,20 @@ func Compare(text string, load expr.Any, mask []byte, op expr.CmpOp, value []byt
 
 func Native(v uint32) []byte { return binaryutil.NativeEndian.PutUint32(v) }
 
-// IsNew matches the first packet of a connection.
-func IsNew() Statement {
-	return Compare("ct state new", &expr.Ct{Register: FirstRegister, Key: expr.CtKeySTATE},
-		Native(expr.CtStateBitNEW), expr.CmpOpNeq, Native(0))
-}
-
-// StatusDNAT is IPS_DST_NAT of the kernel's enum ip_conntrack_status.
-const StatusDNAT = 0x20
-
-func IsTranslated() Statement {
-	return Compare("ct status & dnat == dnat", &expr.Ct{Register: FirstRegister, Key: expr.CtKeySTATUS},
-		Native(StatusDNAT), expr.CmpOpEq, Native(StatusDNAT))
-}
-
-func IsNotTranslated() Statement {
-	return Compare("ct status & dnat == 0", &expr.Ct{Register: FirstRegister, Key: expr.CtKeySTATUS},
-		Native(StatusDNAT), expr.CmpOpEq, Native(0))
-}
-
 // FromThisNode matches packets that the node itself sends.
 func FromThisNode() Statement {
-	return Compare("fib saddr type local", &expr.Fib{Register: FirstRegister, FlagSADDR: true, ResultADDRTYPE: true},
-		nil, expr.CmpOpEq, Native(unix.RTN_LOCAL))
+	return isLocal("fib saddr type local", &expr.Fib{FlagSADDR: true}, expr.CmpOpEq)
 }
 
 // NotFromThisNode matches packets of others, which the node forwards.
 func NotFromThisNode() Statement {
-	return Compare("fib saddr type != local", &expr.Fib{Register: FirstRegister, FlagSADDR: true, ResultADDRTYPE: true},
-		nil, expr.CmpOpNeq, Native(unix.RTN_LOCAL))
+	return isLocal("fib saddr type != local", &expr.Fib{FlagSADDR: true}, expr.CmpOpNeq)
+}
+
+// isLocal compares the type of an address with that of the addresses of this node.
+func isLocal(text string, of *expr.Fib, op expr.CmpOp) Statement {
+	of.Register, of.ResultADDRTYPE = FirstRegister, true
+	return Compare(text, of, nil, op, Native(unix.RTN_LOCAL))
 }
 
 // ToLoopback matches the loopback range of IPv4, by the first byte of the destination.
@@ -309,17 +297,15 @@ func DurationText(d time.Duration) string {
 const portRegister = FirstRegister + 4
 
 // DNATToPort translates to the address of a slot and to a target port.
-func DNATToPort(f Family, slotMap string, slot Key, portMap string, port Field) Statement {
+func DNATToPort(f Family, slotMap Set, slot Key, portMap Set, port Field) Statement {
 	exprs := append(protocolsLookup(), slot.lookup(slotMap, true, FirstRegister, false)...)
 	exprs = append(exprs, port.load(portRegister)...)
 	exprs = append(exprs, &expr.Lookup{
-		SourceRegister: portRegister, SetName: portMap, IsDestRegSet: true, DestRegister: portRegister,
-	}, &expr.NAT{
-		Type: expr.NATTypeDestNAT, Family: uint32(f), RegAddrMin: FirstRegister, RegProtoMin: portRegister,
-	})
+		SourceRegister: portRegister, SetName: portMap.Name(), IsDestRegSet: true, DestRegister: portRegister,
+	}, translate(f, expr.NATTypeDestNAT, portRegister))
 	return Statement{
-		Text: fmt.Sprintf("meta l4proto { tcp, udp, sctp } dnat to %s map @%s:%s map @%s", slot, slotMap, port.text,
-			portMap),
+		Text: fmt.Sprintf("meta l4proto { tcp, udp, sctp } dnat to %s map @%s:%s map @%s", slot, slotMap.Name(), port.text,
+			portMap.Name()),
 		Exprs: exprs, protocols: true,
 	}
 }
