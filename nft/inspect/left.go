@@ -58,7 +58,7 @@ func readLeft(k kernel.Reader) (left Left, err error) {
 
 // note notes the address at the beginning of a key.
 func note(set map[netip.Addr]bool, key []byte, f program.Family) {
-	if a, ok := netip.AddrFromSlice(key[:min(len(key), f.AddrLen())]); ok {
-		set[a] = true
+	if at, ok := program.EndpointOf(f, key); ok {
+		set[at.Addr()] = true
 	}
 }

@@ -268,8 +268,8 @@ func (l *lister) tableSlots(number uint32, c program.Class) (out []netip.AddrPor
 	value := binary.NativeEndian.Uint32(found.Data)
 	if port := uint16(value & program.PortMask); port != 0 {
 		err := kernel.ReadRow(l.kernel, l.family, program.HashSlots.Name(), value&program.TableMask, c.Size, func(data []byte) {
-			if addr, ok := netip.AddrFromSlice(data[:min(len(data), l.family.AddrLen())]); ok {
-				out = append(out, netip.AddrPortFrom(addr, port))
+			if at, ok := program.EndpointOf(l.family, data); ok {
+				out = append(out, netip.AddrPortFrom(at.Addr(), port))
 			}
 		})
 		return out, err
@@ -286,23 +286,10 @@ func appendToken(list []uint32, data []byte) []uint32 {
 }
 
 func (l *lister) appendEndpoint(list []netip.AddrPort, data []byte) []netip.AddrPort {
-	if at, ok := endpointOf(l.family, data); ok {
+	if at, ok := program.EndpointOf(l.family, data); ok {
 		list = append(list, at)
 	}
 	return list
-}
-
-// endpointOf decodes an address and, if there is one, its port.
-func endpointOf(f program.Family, data []byte) (at netip.AddrPort, ok bool) {
-	n := f.AddrLen()
-	if len(data) < n {
-		return at, false
-	}
-	addr, _ := netip.AddrFromSlice(data[:n])
-	if len(data) < n+program.TypePort.Bytes {
-		return netip.AddrPortFrom(addr, 0), true
-	}
-	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(data[n:])), true
 }
 
 // follow finds the endpoints that tokens stand for. A slot holds the token of the cluster pool; in the local pool the

@@ -159,7 +159,7 @@ func (v *view) token(token, number uint32) (netip.AddrPort, Look, error) {
 }
 
 func (v *view) endpoint(data []byte) netip.AddrPort {
-	at, _ := endpointOf(v.family, data)
+	at, _ := program.EndpointOf(v.family, data)
 	return at
 }
 

@@ -55,7 +55,7 @@ func (r *SuspectReader) Read(refusing bool) (list []Suspect, err error) {
 
 func (r *SuspectReader) read(list []Suspect, f program.Family, set string, refusing bool) ([]Suspect, error) {
 	err := r.conn.DumpElements(f, set, func(e kernel.Found) {
-		if at, ok := endpointOf(f, e.Key); ok {
+		if at, ok := program.EndpointOf(f, e.Key); ok {
 			list = append(list, Suspect{Endpoint: at, Packets: e.Packets, Refusing: refusing})
 		}
 	})

@@ -161,6 +161,20 @@ func (b *Builder) Frontend(addr netip.Addr, port, lastPort uint16, protocol uint
 	}
 }
 
+// EndpointOf reads what Addr and perhaps Port wrote: an endpoint without a port has the port 0. It reports false if there
+// is no address.
+func EndpointOf(f Family, b []byte) (at netip.AddrPort, ok bool) {
+	n := f.AddrLen()
+	if len(b) < n {
+		return at, false
+	}
+	addr, _ := netip.AddrFromSlice(b[:n])
+	if len(b) < n+TypePort.Bytes {
+		return netip.AddrPortFrom(addr, 0), true
+	}
+	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(b[n:])), true
+}
+
 // FrontendLength is how long the key of a frontend with an address is, if it is no range.
 func FrontendLength(f Family) int { return f.AddrLen() + TypeProto.Padded() + TypePort.Padded() }
 

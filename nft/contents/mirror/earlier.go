@@ -81,20 +81,10 @@ type EarlierToken struct {
 
 // ReadToken reads an element of the map of tokens.
 func ReadToken(f program.Family, key, data []byte, comment string) (t EarlierToken, ok bool) {
-	if len(key) != 4 || len(data) < f.AddrLen() {
-		return t, false
+	if at, ok := program.EndpointOf(f, data); ok && len(key) == 4 {
+		return EarlierToken{binary.NativeEndian.Uint32(key), at, comment}, true
 	}
-	return EarlierToken{binary.NativeEndian.Uint32(key), readEndpoint(f, data), comment}, true
-}
-
-// readEndpoint reads an endpoint from the data of an element, which has an address and perhaps a port.
-func readEndpoint(f program.Family, data []byte) netip.AddrPort {
-	n := f.AddrLen()
-	addr, _ := netip.AddrFromSlice(data[:n])
-	if len(data) < n+2 {
-		return netip.AddrPortFrom(addr, 0)
-	}
-	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(data[n:]))
+	return t, false
 }
 
 // earlierPort is a service port as an earlier process left it in the kernel. Entries of the affinity map refer to its
@@ -176,8 +166,8 @@ func (p *earlierPort) members(pool int) []member {
 		switch data := r.At(slot); {
 		case p.sets[pool] == program.StickySlots && len(data) == 4:
 			addr = byToken[binary.NativeEndian.Uint32(data)]
-		case p.sets[pool] == program.Endpoints && len(data) >= p.family.AddrLen()+2, p.sets[pool] == program.Addresses && len(data) >= p.family.AddrLen():
-			addr = readEndpoint(p.family, data)
+		case p.sets[pool] == program.Endpoints && len(data) >= p.family.AddrLen()+2, p.sets[pool] == program.Addresses:
+			addr, _ = program.EndpointOf(p.family, data)
 		}
 		if !addr.IsValid() {
 			return nil

@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"encoding/binary"
 	"maps"
 	"net/netip"
 	"slices"
@@ -204,13 +203,12 @@ func (c *Contents) listShared(w program.Writer, id program.SetID, key []byte) {
 	case program.HashSlots, program.Endpoints:
 		c.hash.ListSlot(w, id, key)
 	case program.Answers:
-		if n := c.family.AddrLen(); len(key) >= n+2 {
-			addr, _ := netip.AddrFromSlice(key[:n])
-			c.Shared.answers.list(w, netip.AddrPortFrom(addr, binary.BigEndian.Uint16(key[n:])))
+		if at, ok := program.EndpointOf(c.family, key); ok {
+			c.Shared.answers.list(w, at)
 		}
 	default:
-		if addr, ok := netip.AddrFromSlice(key[:min(len(key), c.family.AddrLen())]); ok {
-			c.Shared.List(w, id, addr)
+		if at, ok := program.EndpointOf(c.family, key); ok {
+			c.Shared.List(w, id, at.Addr())
 		}
 	}
 }

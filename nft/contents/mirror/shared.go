@@ -72,12 +72,8 @@ func (s *sharedSets) Unguard(addrs []netip.Addr) { s.guards.remove(addrs) }
 func (s *sharedSets) write(w program.Writer) {
 	s.guards.write(w)
 	s.answers.write(w)
-	s.clusterIPs.flush(func(ip netip.Addr, added bool) {
-		w.Change(program.ClusterIPs, added, addressElement(w, program.ClusterIPs, ip))
-	})
-	s.hairpin.flush(func(ip netip.Addr, added bool) {
-		w.Change(program.Hairpin, added, addressElement(w, program.Hairpin, ip))
-	})
+	s.clusterIPs.write(w, program.ClusterIPs)
+	s.hairpin.write(w, program.Hairpin)
 }
 
 // rewrite writes all guards, and has write add the other addresses, as for an empty table.
@@ -131,7 +127,7 @@ func (s *sharedSets) List(w program.Writer, id program.SetID, addrs ...netip.Add
 	}
 }
 
-// refSet counts the users of addresses. Between two flushes, it notes the addresses that get their first user or lose
+// refSet counts the users of addresses. Between two writes, it notes the addresses that get their first user or lose
 // their last one.
 type refSet struct {
 	count  map[netip.Addr]int32
@@ -151,7 +147,7 @@ func (s *refSet) change(ip netip.Addr, by int32) {
 	}
 }
 
-// rewrite has flush report every address as added.
+// rewrite has write add every address, as for an empty table.
 func (s *refSet) rewrite() {
 	clear(s.before)
 	for ip := range s.count {
@@ -159,7 +155,8 @@ func (s *refSet) rewrite() {
 	}
 }
 
-func (s *refSet) flush(changed func(ip netip.Addr, added bool)) {
+// write writes the addresses that have come or gone.
+func (s *refSet) write(w program.Writer, id program.SetID) {
 	var differ []netip.Addr
 	for ip, before := range s.before {
 		if (before > 0) != (s.count[ip] > 0) {
@@ -168,7 +165,7 @@ func (s *refSet) flush(changed func(ip netip.Addr, added bool)) {
 	}
 	slices.SortFunc(differ, netip.Addr.Compare) // so that equal changes make equal transactions
 	for _, ip := range differ {
-		changed(ip, s.count[ip] > 0)
+		w.Change(id, s.count[ip] > 0, addressElement(w, id, ip))
 	}
 	if len(s.before) > 0 {
 		// A map never shrinks, and a walk over it takes time by its size. If the map of the first pass were only
