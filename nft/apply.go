@@ -144,7 +144,7 @@ func (e *Engine) sendApart(t *program.Transaction) error {
 	if e.mode == synced { // otherwise the present stamps are unknown
 		e.tables.WriteStamps(t, e.instance, false, families{})
 	}
-	outcome, err := e.sendPlain(t)
+	outcome, err := kernel.SendAlone(e.conn, t)
 	if outcome == kernel.Applied && e.mode == synced {
 		for _, tb := range e.tables {
 			tb.Counts.Note(t.For(tb.Family), false)

@@ -96,22 +96,6 @@ func (s *sender) send(d *delivery, r *Result) error {
 	return err
 }
 
-// sendPlain sends a small transaction. Its errors say what was refused, and not what the next one does.
-func (s *sender) sendPlain(t *program.Transaction) (kernel.Outcome, error) {
-	var b kernel.Batch
-	if err := b.Encode(t); err != nil {
-		return kernel.Rejected, err
-	}
-	outcome, why, err := s.conn.Send(&b)
-	switch {
-	case why != nil:
-		err = fmt.Errorf("nf_tables refused %s: %w", b.Blame(t, why), why.Err())
-	case outcome != kernel.Applied && err == nil:
-		err = fmt.Errorf("outcome %s", outcome)
-	}
-	return outcome, err
-}
-
 // Large tables that do not exist yet are written in several batches: first the sets and the chains without hooks, then
 // the elements, and last the base chains. No packet reaches a table before it has base chains, so packets see it appear
 // at once.

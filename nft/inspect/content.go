@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,14 +44,11 @@ type contentKernel interface {
 // the entries of clients, and endpoints that do not answer. Torn means that the tables changed during each attempt to
 // read them.
 func Content(o kernel.Options) (lines []Line, torn bool, err error) {
-	c, err := kernel.Dial(o.NetNS)
-	if err != nil {
-		return nil, false, err
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	torn, err = whole(c, func() (err error) {
-		lines, err = ContentFrom(c)
-		return err
+	torn, err = dialed(o, func(c *kernel.Conn) (bool, error) {
+		return whole(c, func() (err error) {
+			lines, err = ContentFrom(c)
+			return err
+		})
 	})
 	return lines, torn, err
 }

@@ -85,21 +85,18 @@ func ReadTraffic(o kernel.Options, within time.Duration) (list []Traffic, err er
 // time.
 func readEach(
 	o kernel.Options, within time.Duration, sets []frontendSet, read func(*kernel.Conn, program.Family, frontendSet) error,
-) (err error) {
-	c, err := kernel.Dial(o.NetNS)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	c.GiveUpAfter(within)
-	for _, f := range program.Families() {
-		for _, s := range sets {
-			if err := read(c, f, s); err != nil && !errors.Is(err, unix.ENOENT) {
-				return fmt.Errorf("read %s %s %s: %w", f, program.TableName, s.name, err)
+) error {
+	return kernel.With(o, func(c *kernel.Conn) error {
+		c.GiveUpAfter(within)
+		for _, f := range program.Families() {
+			for _, s := range sets {
+				if err := read(c, f, s); err != nil && !errors.Is(err, unix.ENOENT) {
+					return fmt.Errorf("read %s %s %s: %w", f, program.TableName, s.name, err)
+				}
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // HasFrontends reports whether the elements of a set are frontends whose connections or refused packets are counted.

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -63,12 +62,11 @@ func List(o kernel.Options, match func(name string) bool) (Listing, error) {
 
 // dialed reads over a socket of its own.
 func dialed[T any](o kernel.Options, read func(*kernel.Conn) (T, error)) (out T, err error) {
-	c, err := kernel.Dial(o.NetNS)
-	if err != nil {
-		return out, err
-	}
-	out, err = read(c)
-	return out, errors.Join(err, c.Close())
+	err = kernel.With(o, func(c *kernel.Conn) (err error) {
+		out, err = read(c)
+		return err
+	})
+	return out, err
 }
 
 // ListFrom does the same with any reader, such as a kernel in memory.

@@ -60,15 +60,11 @@ func (t *Trace) start(p Packet, srcPort uint16) (err error) {
 	if err := t.events.Subscribe(unix.NFNLGRP_NFTRACE); err != nil {
 		return fmt.Errorf("subscribe to trace events: %w", err)
 	}
-	err = t.write(p, srcPort, program.OwnerFlag)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
-		err = t.write(p, srcPort, 0) // the kernel has no owners
-	}
-	return err
+	return t.write(p, srcPort)
 }
 
 // write adds the table in place of one that an earlier trace may have left.
-func (t *Trace) write(p Packet, srcPort uint16, flags uint32) error {
+func (t *Trace) write(p Packet, srcPort uint16) error {
 	tx := &program.Transaction{}
 	put := func(o program.Operation) {
 		o.Family, o.Table = t.family, program.TraceTableName
@@ -80,12 +76,12 @@ func (t *Trace) write(p Packet, srcPort uint16, flags uint32) error {
 	} else if left {
 		put(program.Operation{Kind: program.DeleteTable})
 	}
-	put(program.Operation{Kind: program.AddTable, Name: comment, Flags: flags})
+	put(program.Operation{Kind: program.AddTable, Name: comment, Flags: program.OwnerFlag})
 	for _, chain := range program.TraceChains(program.Flow{Src: p.Src, Dst: p.Dst, Protocol: p.Protocol, SrcPort: srcPort, DstPort: p.DstPort}) {
 		put(program.Operation{Kind: program.AddChain, Name: chain.Name, Chain: &chain})
 		put(program.Operation{Kind: program.AddRule, Name: chain.Name, Rule: chain.Rules[0]})
 	}
-	return sendAll(t.conn, tx)
+	return t.send(tx)
 }
 
 // left reports whether there is a table of an earlier trace.
@@ -98,18 +94,11 @@ func (t *Trace) left() (found bool, err error) {
 	return found, err
 }
 
-// sendAll sends a transaction that belongs to no engine.
-func sendAll(c *kernel.Conn, t *program.Transaction) error {
-	var b kernel.Batch
-	if err := b.Encode(t); err != nil {
-		return err
-	}
-	_, why, err := c.Send(&b)
-	if why != nil {
-		if errors.Is(why.Err(), unix.EPERM) {
-			return fmt.Errorf("%w: the table %s belongs to a trace that runs; wait for its end", why.Err(), program.TraceTableName)
-		}
-		return fmt.Errorf("nf_tables refused %s: %w", b.Blame(t, why), why.Err())
+// send sends a transaction that belongs to no engine.
+func (t *Trace) send(tx *program.Transaction) error {
+	_, err := kernel.SendAlone(t.conn, tx)
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w: the table %s belongs to a trace that runs; wait for its end", err, program.TraceTableName)
 	}
 	return err
 }
@@ -120,7 +109,7 @@ func (t *Trace) Close() error {
 	var err error
 	if left, leftErr := t.left(); left && leftErr == nil {
 		tx.Do(program.Operation{Kind: program.DeleteTable, Family: t.family, Table: program.TraceTableName})
-		err = sendAll(t.conn, tx)
+		err = t.send(tx)
 	}
 	return errors.Join(err, t.conn.Close(), t.events.Close())
 }
@@ -158,7 +147,7 @@ func (t *Trace) decode(f program.Family, a nlmsg.Attributes) (e TraceEvent) {
 		case unix.NFTA_TRACE_CHAIN:
 			e.Chain = a.Text()
 		case unix.NFTA_TRACE_RULE_HANDLE:
-			handle = kernel.Uint64(a.Value)
+			handle = a.Uint64()
 		case unix.NFTA_TRACE_TYPE:
 			kind = a.Uint32()
 		case unix.NFTA_TRACE_VERDICT:

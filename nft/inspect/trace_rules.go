@@ -43,7 +43,7 @@ func newRuleBook(c *kernel.Conn, f program.Family) (*ruleBook, error) {
 			case unix.NFTA_RULE_CHAIN:
 				chain = a.Text()
 			case unix.NFTA_RULE_HANDLE:
-				handle = kernel.Uint64(a.Value)
+				handle = a.Uint64()
 			}
 		}
 		handles[chain] = append(handles[chain], handle)

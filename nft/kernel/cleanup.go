@@ -15,12 +15,9 @@ import (
 // one after the other, with their rules in force to the last. The maps have no elements by then, but the sets have: a new
 // connection to a cluster IP would not be translated, and would then be refused. When rules are deleted, all chains lose
 // theirs at the same time.
-func Cleanup(o Options) (err error) {
-	c, err := Dial(o.NetNS)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
+func Cleanup(o Options) error { return With(o, (*Conn).cleanup) }
+
+func (c *Conn) cleanup() error {
 	rules, tables := &program.Transaction{}, &program.Transaction{}
 	for _, f := range program.Families() {
 		was, err := c.SurveyTable(f)
@@ -45,15 +42,31 @@ func (c *Conn) Commit(t *program.Transaction) error {
 	if t.Empty() {
 		return nil
 	}
-	var b Batch
-	if err := b.Encode(t); err != nil {
-		return err
-	}
-	_, _, err := c.Send(&b)
+	_, err := SendAlone(c, t)
 	if errors.Is(err, unix.EPERM) {
 		err = fmt.Errorf("%w; %w", err, ErrOwned)
 	}
 	return err
+}
+
+// SendAlone sends a small transaction. Its errors say what was refused, and not what the next one does.
+func SendAlone(k NFTables, t *program.Transaction) (Outcome, error) {
+	var b Batch
+	if err := b.Encode(t); err != nil {
+		return Rejected, err
+	}
+	return b.sendAlone(k, t)
+}
+
+func (b *Batch) sendAlone(k NFTables, t *program.Transaction) (Outcome, error) {
+	outcome, why, err := k.Send(b)
+	switch {
+	case why != nil:
+		err = fmt.Errorf("nf_tables refused %s: %w", b.Blame(t, why), why.Err())
+	case outcome != Applied && err == nil:
+		err = fmt.Errorf("outcome %s", outcome)
+	}
+	return outcome, err
 }
 
 // ErrOwned means that the kernel lets only another process change a table.
@@ -65,15 +78,10 @@ func (c *Conn) SupportsOwner() (bool, error) {
 	t := &program.Transaction{}
 	t.Do(program.Operation{Kind: program.AddTable, Family: program.IPv4, Table: probeTable, Flags: program.OwnerFlag | program.PersistFlag})
 	t.Do(program.Operation{Kind: program.DeleteTable, Family: program.IPv4, Table: probeTable})
-	var b Batch
-	if err := b.Encode(t); err != nil {
-		return false, err
-	}
-	_, why, err := c.Send(&b)
-	if why != nil && (errors.Is(why.Err(), unix.EOPNOTSUPP) || errors.Is(why.Err(), unix.EINVAL)) {
+	switch outcome, err := SendAlone(c, t); {
+	case outcome == Rejected && (errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL)):
 		return false, nil
-	}
-	if err != nil {
+	case err != nil:
 		return false, fmt.Errorf("find out whether tables can have an owner: %w", err)
 	}
 	return true, nil

@@ -57,28 +57,15 @@ func (c *Conn) guardIsIntact() (bool, error) {
 
 // GuardLoopback writes the table ip verdict-loopback with a comment, in place of the one that is there.
 func GuardLoopback(o Options, record string) error {
-	return changeLoopbackGuard(o, func(t *program.Transaction) {
+	return changeTable(o, program.LoopbackTableName, func(t onTable) {
+		t.replace(record)
 		chain := program.LoopbackGuard()
-		// Adding and deleting the table first makes one transaction fit both cases: that it exists, and that it does
-		// not.
-		onTable(t, program.LoopbackTableName, program.Operation{Kind: program.AddTable, Name: record})
-		onTable(t, program.LoopbackTableName, program.Operation{Kind: program.DeleteTable})
-		onTable(t, program.LoopbackTableName, program.Operation{Kind: program.AddTable, Name: record})
-		onTable(t, program.LoopbackTableName, program.Operation{Kind: program.AddChain, Name: chain.Name, Chain: &chain})
+		t.do(program.Operation{Kind: program.AddChain, Name: chain.Name, Chain: &chain})
 		for _, r := range chain.Rules {
-			onTable(t, program.LoopbackTableName, program.Operation{Kind: program.AddRule, Name: chain.Name, Rule: r})
+			t.do(program.Operation{Kind: program.AddRule, Name: chain.Name, Rule: r})
 		}
 	})
 }
 
 // UnguardLoopback deletes the table ip verdict-loopback. It is no error if there is none.
-func UnguardLoopback(o Options) error {
-	return changeLoopbackGuard(o, func(t *program.Transaction) {
-		onTable(t, program.LoopbackTableName, program.Operation{Kind: program.AddTable})
-		onTable(t, program.LoopbackTableName, program.Operation{Kind: program.DeleteTable})
-	})
-}
-
-func changeLoopbackGuard(o Options, change func(*program.Transaction)) error {
-	return changeTable(o, program.LoopbackTableName, change)
-}
+func UnguardLoopback(o Options) error { return changeTable(o, program.LoopbackTableName, onTable.drop) }

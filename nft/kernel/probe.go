@@ -27,12 +27,11 @@ type Feature struct {
 
 // Probe lists what the program needs, and what of it the kernel refuses. It changes nothing.
 func Probe(o Options) (list []Feature, err error) {
-	c, err := Dial(o.NetNS)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	return TryFeatures(c, o.Served(), program.Features())
+	err = With(o, func(c *Conn) (err error) {
+		list, err = TryFeatures(c, o.Served(), program.Features())
+		return err
+	})
+	return list, err
 }
 
 // TryFeatures tries everything at once. Only if the kernel refuses that, it tries each feature alone, because the
@@ -114,9 +113,6 @@ func sendTrial(k NFTables, t *program.Transaction) error {
 	if err := b.trial(t); err != nil {
 		return err
 	}
-	_, why, err := k.Send(&b)
-	if why != nil {
-		return fmt.Errorf("nf_tables refused %s: %w", b.Blame(t, why), why.Err())
-	}
+	_, err := b.sendAlone(k, t)
 	return err
 }

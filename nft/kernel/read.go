@@ -189,7 +189,7 @@ func decodeElement(e nlmsg.Attributes) (found Found) {
 		case unix.NFTA_SET_ELEM_USERDATA:
 			found.Comment = readComment(e.Value)
 		case unix.NFTA_SET_ELEM_EXPIRATION:
-			found.Expires = time.Duration(Uint64(e.Value)) * time.Millisecond
+			found.Expires = time.Duration(e.Uint64()) * time.Millisecond
 		case unix.NFTA_SET_ELEM_EXPR:
 			found.Packets = decodeCounter(e.Nested())
 		}
@@ -205,7 +205,7 @@ func decodeCounter(e nlmsg.Attributes) (packets uint64) {
 		}
 		for counter := e.Nested(); counter.Next(); {
 			if counter.Kind == unix.NFTA_COUNTER_PACKETS {
-				packets = Uint64(counter.Value)
+				packets = counter.Uint64()
 			}
 		}
 	}

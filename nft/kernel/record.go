@@ -17,11 +17,7 @@ const RecordTableName = "verdict-record"
 
 // WriteRecord replaces the record. It may have 200 bytes.
 func WriteRecord(o Options, text string) error {
-	return changeTable(o, RecordTableName, func(t *program.Transaction) {
-		onTable(t, RecordTableName, program.Operation{Kind: program.AddTable, Name: text})
-		onTable(t, RecordTableName, program.Operation{Kind: program.DeleteTable})
-		onTable(t, RecordTableName, program.Operation{Kind: program.AddTable, Name: text})
-	})
+	return changeTable(o, RecordTableName, func(t onTable) { t.replace(text) })
 }
 
 // ReadRecord returns the record, or an empty text if there is none.
@@ -34,12 +30,7 @@ func ReadRecord(o Options) (text string, err error) {
 }
 
 // DeleteRecord deletes the record. It is no error if there is none.
-func DeleteRecord(o Options) error {
-	return changeTable(o, RecordTableName, func(t *program.Transaction) {
-		onTable(t, RecordTableName, program.Operation{Kind: program.AddTable})
-		onTable(t, RecordTableName, program.Operation{Kind: program.DeleteTable})
-	})
-}
+func DeleteRecord(o Options) error { return changeTable(o, RecordTableName, onTable.drop) }
 
 // readComment returns the comment of a table of IPv4, and whether the table exists.
 func (c *Conn) readComment(table string) (comment string, exists bool, err error) {
@@ -58,24 +49,36 @@ func (c *Conn) readComment(table string) (comment string, exists bool, err error
 	return comment, exists, nil
 }
 
-// onTable adds an operation on a table of IPv4 other than that of the program.
-func onTable(t *program.Transaction, table string, o program.Operation) {
-	o.Family, o.Table = program.IPv4, table
+// onTable adds operations on a table of IPv4 other than that of the program.
+type onTable struct {
+	*program.Transaction
+	name string
+}
+
+func (t onTable) do(o program.Operation) {
+	o.Family, o.Table = program.IPv4, t.name
 	t.Do(o)
 }
 
-func changeTable(o Options, table string, change func(*program.Transaction)) error {
+// replace makes the table again. Adding and deleting it first makes one transaction fit both cases: that it exists, and that
+// it does not.
+func (t onTable) replace(comment string) {
+	t.do(program.Operation{Kind: program.AddTable, Name: comment})
+	t.do(program.Operation{Kind: program.DeleteTable})
+	t.do(program.Operation{Kind: program.AddTable, Name: comment})
+}
+
+// drop deletes the table. It is no error if there is none.
+func (t onTable) drop() {
+	t.do(program.Operation{Kind: program.AddTable})
+	t.do(program.Operation{Kind: program.DeleteTable})
+}
+
+func changeTable(o Options, table string, change func(onTable)) error {
 	t := &program.Transaction{}
-	change(t)
-	var b Batch
-	if err := b.Encode(t); err != nil {
-		return err
-	}
+	change(onTable{t, table})
 	err := withConn(o, func(c *Conn) error {
-		_, why, err := c.Send(&b)
-		if why != nil {
-			err = fmt.Errorf("nf_tables refused %s: %w", b.Blame(t, why), why.Err())
-		}
+		_, err := SendAlone(c, t)
 		return err
 	})
 	if err != nil {

@@ -35,12 +35,15 @@ func Retry(call func() error) error {
 
 // withConn calls a function with a connection of its own until it succeeds. What the function does, it may do twice.
 func withConn(o Options, call func(*Conn) error) error {
-	return Retry(func() (err error) {
-		c, err := Dial(o.NetNS)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, c.Close()) }()
-		return call(c)
-	})
+	return Retry(func() error { return With(o, call) })
+}
+
+// With calls a function with a connection of its own.
+func With(o Options, call func(*Conn) error) error {
+	c, err := Dial(o.NetNS)
+	if err != nil {
+		return err
+	}
+	err = call(c)
+	return errors.Join(err, c.Close())
 }

@@ -67,7 +67,7 @@ func DecodeOtherRule(a nlmsg.Attributes) (r RuleSummary) {
 	for a.Next() {
 		switch a.Kind {
 		case unix.NFTA_RULE_HANDLE:
-			r.Handle = Uint64(a.Value)
+			r.Handle = a.Uint64()
 		case unix.NFTA_RULE_EXPRESSIONS:
 			r.read(a.Nested())
 		}

@@ -189,7 +189,7 @@ func (was Existing) addSet(a nlmsg.Attributes) {
 		case unix.NFTA_SET_DESC:
 			readSetDescription(a.Nested(), &is)
 		case unix.NFTA_SET_TIMEOUT:
-			is.Timeout = Uint64(a.Value)
+			is.Timeout = a.Uint64()
 		default:
 			readSetNumber(a, &is)
 		}

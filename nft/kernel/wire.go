@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"strings"
 
 	"github.com/google/nftables/userdata"
@@ -48,14 +47,6 @@ func findUserData(udata []byte, kind userdata.Type) []byte {
 // readComment reads the comment of a table or an element; empty: it has none.
 func readComment(udata []byte) string {
 	return strings.TrimRight(string(findUserData(udata, userdata.TypeComment)), "\x00")
-}
-
-// Uint64 is a value that is a number of 64 bits in network byte order; 0 when it has another length.
-func Uint64(value []byte) uint64 {
-	if len(value) != 8 {
-		return 0
-	}
-	return binary.BigEndian.Uint64(value)
 }
 
 // tableUserData is NFTA_TABLE_USERDATA (kernel 5.10), which x/sys does not have.

@@ -11,8 +11,7 @@ import (
 )
 
 // A trace sets nftrace for the packets of one flow, and follows what the kernel says about them. Its rules are in a table
-// of its own. The table belongs to the socket (OwnerFlag), so the kernel removes it however the process ends. Linux
-// before 5.12 has no owners; there, only an orderly end removes the table.
+// of its own. The table belongs to the socket (OwnerFlag), so the kernel removes it however the process ends.
 
 // TraceTableName is the name of the table of a trace.
 const TraceTableName = "verdict-trace"

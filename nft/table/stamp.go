@@ -16,10 +16,6 @@ type stamp struct{ instance, generation uint32 }
 // NewInstance is the number of an engine. It has no meaning apart from being different.
 func NewInstance() uint32 { return rand.Uint32() | 1 }
 
-func (s stamp) next(instance uint32) stamp {
-	return stamp{instance: instance, generation: s.generation + 1}
-}
-
 func (s stamp) element(t *program.Transaction, label string) program.Element {
 	return t.Element(label, func(b *program.Builder) { b.Word(s.instance); b.Word(s.generation) }, nil)
 }
@@ -33,18 +29,12 @@ type stamps struct {
 // write writes the next stamp of a table that the transaction changes. Where it writes the whole table, it has emptied the
 // set already.
 func (s *stamps) write(w program.Writer, instance uint32, label string, whole bool) {
-	s.coming = s.now.next(instance)
+	s.coming = stamp{instance: instance, generation: s.now.generation + 1}
 	if !whole {
 		w.Remove(program.Generation, s.now.element(w.Transaction, ""))
 	}
 	w.Insert(program.Generation, s.coming.element(w.Transaction, label))
 }
-
-// same notes that the transaction leaves the stamp.
-func (s *stamps) same() { s.coming = s.now }
-
-// keep notes that the kernel has the stamp of the latest transaction.
-func (s *stamps) keep() { s.now = s.coming }
 
 // in reports whether the kernel's table has the stamp.
 func (s stamp) in(f program.Family, k kernel.NFTables) (bool, error) {

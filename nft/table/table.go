@@ -33,19 +33,6 @@ func New(f program.Family, affinitySize, affinityShare uint32, owner bool) *Tabl
 	return tb
 }
 
-// Stamp writes the next stamp, if the transaction concerns the table.
-func (tb *Table) Stamp(w program.Writer, instance uint32, concerns, whole bool) {
-	if tb.stamps.same(); concerns {
-		tb.stamps.write(w, instance, tb.fingerprint(), whole)
-	}
-}
-
-// Arrived reports whether the kernel has the stamp of the transaction that was sent.
-func (tb *Table) Arrived(k kernel.NFTables) (bool, error) { return tb.stamps.coming.in(tb.Family, k) }
-
-// Stamped notes that the kernel has the stamp of the transaction that was sent.
-func (tb *Table) Stamped() { tb.stamps.keep() }
-
 // Applied notes that the kernel has a transaction: one that does not depend on earlier ones (full), or that wrote the whole
 // table.
 func (tb *Table) Applied(w program.Writer, full, whole bool) {

@@ -51,14 +51,17 @@ func (ts Tables) Room() (ports []contents.PortID) {
 // tables it writes as a whole.
 func (ts Tables) WriteStamps(t *program.Transaction, instance uint32, all bool, whole [2]bool) {
 	for _, tb := range ts {
-		tb.Stamp(t.For(tb.Family), instance, all || t.Concerns(tb.Family), whole[tb.Family.Index()])
+		tb.stamps.coming = tb.stamps.now
+		if all || t.Concerns(tb.Family) {
+			tb.stamps.write(t.For(tb.Family), instance, tb.fingerprint(), whole[tb.Family.Index()])
+		}
 	}
 }
 
 // KeepStamps notes that the kernel has the stamps of the latest transaction.
 func (ts Tables) KeepStamps() {
 	for _, tb := range ts {
-		tb.Stamped()
+		tb.stamps.now = tb.stamps.coming
 	}
 }
 
@@ -68,7 +71,7 @@ func (ts Tables) ReadBack(k kernel.NFTables, t *program.Transaction, cause error
 		if !t.Concerns(tb.Family) {
 			continue
 		}
-		applied, err := tb.Arrived(k)
+		applied, err := tb.stamps.coming.in(tb.Family, k)
 		switch {
 		case err != nil:
 			err = fmt.Errorf("find out whether the transaction was applied: %w; the next one compares everything with the kernel", err)
