@@ -1,6 +1,7 @@
 package ipvsctl
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -210,15 +211,8 @@ func (m *memoryKernel) SetAdopted(k Key, adopted bool) error {
 func (m *memoryKernel) Timeouts() (Timeouts, error) { return m.config, nil }
 
 func (m *memoryKernel) SetTimeouts(t Timeouts) error {
-	if t.TCP != 0 {
-		m.config.TCP = t.TCP
-	}
-	if t.TCPFin != 0 {
-		m.config.TCPFin = t.TCPFin
-	}
-	if t.UDP != 0 {
-		m.config.UDP = t.UDP
-	}
+	old := m.config
+	m.config = Timeouts{TCP: cmp.Or(t.TCP, old.TCP), TCPFin: cmp.Or(t.TCPFin, old.TCPFin), UDP: cmp.Or(t.UDP, old.UDP)}
 	return nil
 }
 

@@ -42,12 +42,7 @@ func probeKey(port uint16) Key {
 // container may not have them. The kernel loads the module of a scheduler on demand. When the kernel has no IPVS the
 // error is ErrNoIPVS.
 func Probe(o Options, schedulers []string) (Support, error) {
-	c, err := dial(o.NetNS)
-	if err != nil {
-		return Support{}, err
-	}
-	defer c.Close()
-	return probe(c, schedulers)
+	return withKernel(o, func(k kernel) (Support, error) { return probe(k, schedulers) })
 }
 
 func probe(k kernel, schedulers []string) (Support, error) {
