@@ -72,8 +72,7 @@ translate it, without their conditions.
 
 With --trace, the command then follows real packets of this connection through all tables, as the kernel reports them.
 For that time it adds a table "verdict-trace" with one rule, which matches only this connection. The kernel removes
-the table when the command ends, however it ends (before Linux 5.12 only if it is not killed). While this runs,
-somebody has to connect.
+the table when the command ends, however it ends. While this runs, somebody has to connect.
 
 Exit codes: 0 for an explanation, whatever it says; 1 if the kernel could not be read; 2 for wrong arguments.`
 
