@@ -40,17 +40,9 @@ func ReadAffinity(o kernel.Options) (list []AffinityEntries, err error) {
 }
 
 func (s *AffinityEntries) read(a nlmsg.Attributes) {
-	for a.Next() {
-		switch a.Kind {
-		case unix.NFTA_SET_DESC:
-			for d := a.Nested(); d.Next(); {
-				if d.Kind == unix.NFTA_SET_DESC_SIZE {
-					s.Size = int(d.Uint32())
-				}
-			}
-		case kernel.SetCountAttribute:
-			s.Entries = int(a.Uint32())
-		}
+	s.Size = int(a.Find(unix.NFTA_SET_DESC).Nested().Find(unix.NFTA_SET_DESC_SIZE).Uint32())
+	if count := a.Find(kernel.SetCountAttribute); count.Value != nil {
+		s.Entries = int(count.Uint32())
 	}
 }
 

@@ -135,11 +135,10 @@ func decodeBase(a nlmsg.Attributes) (b ForeignChain) {
 		case unix.NFTA_CHAIN_POLICY:
 			b.PolicyDrop = a.Uint32() == kernel.VerdictDrop
 		case unix.NFTA_CHAIN_HOOK:
-			var s program.ChainShape
-			kernel.DecodeHook(a.Nested(), &s)
-			b.Priority = int(int32(s.Priority))
-			if names := hookNames(); int(s.Hook) < len(names) {
-				b.Hook = names[s.Hook]
+			hook, priority := kernel.DecodeHook(a.Nested())
+			b.Priority = int(int32(priority))
+			if names := hookNames(); int(hook) < len(names) {
+				b.Hook = names[hook]
 			}
 		}
 	}

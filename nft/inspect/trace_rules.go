@@ -37,16 +37,8 @@ func newRuleBook(c *kernel.Conn, f program.Family) (*ruleBook, error) {
 	}
 	handles := map[string][]uint64{}
 	err = c.Dump(unix.NFT_MSG_GETRULE, f, func(w *nlmsg.Writer) { w.Text(unix.NFTA_RULE_TABLE, program.TableName) }, func(a nlmsg.Attributes) {
-		chain, handle := "", uint64(0)
-		for a.Next() {
-			switch a.Kind {
-			case unix.NFTA_RULE_CHAIN:
-				chain = a.Text()
-			case unix.NFTA_RULE_HANDLE:
-				handle = a.Uint64()
-			}
-		}
-		handles[chain] = append(handles[chain], handle)
+		chain := a.Find(unix.NFTA_RULE_CHAIN).Text()
+		handles[chain] = append(handles[chain], a.Find(unix.NFTA_RULE_HANDLE).Uint64())
 	})
 	for chain, list := range handles {
 		r.name(v.program.ChainNamed(chain), list)

@@ -17,11 +17,7 @@ import (
 func (c *Conn) Generation() (n uint32, err error) {
 	const generationID = 1 // NFTA_GEN_ID
 	err = c.Ask(unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, program.Family(unix.AF_UNSPEC), nil, func(a nlmsg.Attributes) {
-		for a.Next() {
-			if a.Kind == generationID {
-				n = a.Uint32()
-			}
-		}
+		n = a.Find(generationID).Uint32()
 	})
 	return n, err
 }
@@ -165,13 +161,8 @@ func (l *socketReader) Close() error { return l.conn.Close() }
 
 // decodeElements calls each for the elements of an answer. Their bytes are valid until each returns.
 func decodeElements(a nlmsg.Attributes, each func(Found)) {
-	for a.Next() {
-		if a.Kind != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-			continue
-		}
-		for e := a.Nested(); e.Next(); {
-			each(decodeElement(e.Nested()))
-		}
+	for e := a.Find(unix.NFTA_SET_ELEM_LIST_ELEMENTS).Nested(); e.Next(); {
+		each(decodeElement(e.Nested()))
 	}
 }
 
@@ -191,25 +182,10 @@ func decodeElement(e nlmsg.Attributes) (found Found) {
 		case unix.NFTA_SET_ELEM_EXPIRATION:
 			found.Expires = time.Duration(e.Uint64()) * time.Millisecond
 		case unix.NFTA_SET_ELEM_EXPR:
-			found.Packets = decodeCounter(e.Nested())
+			found.Packets = e.Nested().Find(unix.NFTA_EXPR_DATA).Nested().Find(unix.NFTA_COUNTER_PACKETS).Uint64()
 		}
 	}
 	return found
-}
-
-// decodeCounter reads the packets of an element's counter.
-func decodeCounter(e nlmsg.Attributes) (packets uint64) {
-	for e.Next() {
-		if e.Kind != unix.NFTA_EXPR_DATA {
-			continue
-		}
-		for counter := e.Nested(); counter.Next(); {
-			if counter.Kind == unix.NFTA_COUNTER_PACKETS {
-				packets = counter.Uint64()
-			}
-		}
-	}
-	return packets
 }
 
 // decodeValue reads a key or data. For a verdict, it returns the name of the chain.
@@ -219,11 +195,7 @@ func decodeValue(v nlmsg.Attributes) (value []byte) {
 		case unix.NFTA_DATA_VALUE:
 			value = v.Value
 		case unix.NFTA_DATA_VERDICT:
-			for verdict := v.Nested(); verdict.Next(); {
-				if verdict.Kind == unix.NFTA_VERDICT_CHAIN {
-					value = bytes.TrimRight(verdict.Value, "\x00")
-				}
-			}
+			value = bytes.TrimRight(v.Nested().Find(unix.NFTA_VERDICT_CHAIN).Value, "\x00")
 		}
 	}
 	return value

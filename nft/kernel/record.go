@@ -36,12 +36,7 @@ func DeleteRecord(o Options) error { return changeTable(o, RecordTableName, onTa
 func (c *Conn) readComment(table string) (comment string, exists bool, err error) {
 	name := func(w *nlmsg.Writer) { w.Text(unix.NFTA_TABLE_NAME, table) }
 	err = c.Ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, program.IPv4, name, func(a nlmsg.Attributes) {
-		exists = true
-		for a.Next() {
-			if a.Kind == tableUserData {
-				comment = readComment(a.Value)
-			}
-		}
+		exists, comment = true, readComment(a.Find(tableUserData).Value)
 	})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return "", false, fmt.Errorf("read table ip %s: %w", table, err)

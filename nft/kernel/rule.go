@@ -13,39 +13,11 @@ import (
 // expression is one expression of a rule, as the kernel lists it.
 type expression struct {
 	name string
-	data []byte
+	data nlmsg.Attributes
 }
 
-func decodeExpression(a nlmsg.Attributes) (e expression) {
-	for a.Next() {
-		switch a.Kind {
-		case unix.NFTA_EXPR_NAME:
-			e.name = a.Text()
-		case unix.NFTA_EXPR_DATA:
-			e.data = a.Value
-		}
-	}
-	return e
-}
-
-// attributes are those in an attribute of the expression.
-func (e expression) attributes(kind uint16) nlmsg.Attributes {
-	for a := nlmsg.NewAttributes(e.data); a.Next(); {
-		if a.Kind == kind {
-			return a.Nested()
-		}
-	}
-	return nlmsg.Attributes{}
-}
-
-// number is an attribute of the expression that is a number; 0: it has none.
-func (e expression) number(kind uint16) uint32 {
-	for a := nlmsg.NewAttributes(e.data); a.Next(); {
-		if a.Kind == kind {
-			return a.Uint32()
-		}
-	}
-	return 0
+func decodeExpression(a nlmsg.Attributes) expression {
+	return expression{a.Find(unix.NFTA_EXPR_NAME).Text(), a.Find(unix.NFTA_EXPR_DATA).Nested()}
 }
 
 // Verdicts of the kernel (linux/netfilter.h).
@@ -63,15 +35,9 @@ type RuleSummary struct {
 	Maps              bool // a verdict map decides
 }
 
-func DecodeOtherRule(a nlmsg.Attributes) (r RuleSummary) {
-	for a.Next() {
-		switch a.Kind {
-		case unix.NFTA_RULE_HANDLE:
-			r.Handle = a.Uint64()
-		case unix.NFTA_RULE_EXPRESSIONS:
-			r.read(a.Nested())
-		}
-	}
+func DecodeOtherRule(a nlmsg.Attributes) RuleSummary {
+	r := RuleSummary{Handle: a.Find(unix.NFTA_RULE_HANDLE).Uint64()}
+	r.read(a.Find(unix.NFTA_RULE_EXPRESSIONS).Nested())
 	return r
 }
 
@@ -87,7 +53,7 @@ func (r *RuleSummary) take(e expression) {
 		r.verdict(e)
 	case "reject":
 		r.Action, r.Ends = "reject", true
-		if e.number(rejectType) == unix.NFT_REJECT_TCP_RST {
+		if e.data.Find(rejectType).Uint32() == unix.NFT_REJECT_TCP_RST {
 			r.Action = "reject with tcp reset"
 		}
 	case "nat", "masq", "redir", "tproxy":
@@ -96,7 +62,8 @@ func (r *RuleSummary) take(e expression) {
 		r.target(e)
 	case "lookup":
 		r.Conditional = true
-		r.Maps = r.Maps || e.number(unix.NFTA_LOOKUP_DREG) == unix.NFT_REG_VERDICT && e.has(unix.NFTA_LOOKUP_DREG)
+		to := e.data.Find(unix.NFTA_LOOKUP_DREG)
+		r.Maps = r.Maps || to.Value != nil && to.Uint32() == unix.NFT_REG_VERDICT
 	case "cmp", "range", "match", "limit", "quota", "connlimit", "dynset", "fib", "socket", "osf":
 		r.Conditional = true
 	}
@@ -104,21 +71,12 @@ func (r *RuleSummary) take(e expression) {
 
 const rejectType = 1 // NFTA_REJECT_TYPE
 
-func (e expression) has(kind uint16) bool {
-	for a := nlmsg.NewAttributes(e.data); a.Next(); {
-		if a.Kind == kind {
-			return true
-		}
-	}
-	return false
-}
-
 func natAction(e expression) string {
 	const natType, source = 1, 0 // NFTA_NAT_TYPE, NFT_NAT_SNAT
 	if e.name != "nat" {
 		return map[string]string{"masq": "masquerade", "redir": "redirect", "tproxy": "tproxy"}[e.name]
 	}
-	if e.number(natType) == source {
+	if e.data.Find(natType).Uint32() == source {
 		return "snat"
 	}
 	return "dnat"
@@ -126,17 +84,12 @@ func natAction(e expression) string {
 
 // verdict reads an immediate verdict.
 func (r *RuleSummary) verdict(e expression) {
-	for data := e.attributes(unix.NFTA_IMMEDIATE_DATA); data.Next(); {
-		if data.Kind != unix.NFTA_DATA_VERDICT {
-			continue
-		}
-		for v := data.Nested(); v.Next(); {
-			switch v.Kind {
-			case unix.NFTA_VERDICT_CODE:
-				r.code(int32(v.Uint32()))
-			case unix.NFTA_VERDICT_CHAIN:
-				r.Jumps = append(r.Jumps, v.Text())
-			}
+	for v := e.data.Find(unix.NFTA_IMMEDIATE_DATA).Nested().Find(unix.NFTA_DATA_VERDICT).Nested(); v.Next(); {
+		switch v.Kind {
+		case unix.NFTA_VERDICT_CODE:
+			r.code(int32(v.Uint32()))
+		case unix.NFTA_VERDICT_CHAIN:
+			r.Jumps = append(r.Jumps, v.Text())
 		}
 	}
 }
@@ -155,16 +108,11 @@ func (r *RuleSummary) code(code int32) {
 // target reads a target of iptables-nft: the name of an extension, or a standard verdict.
 func (r *RuleSummary) target(e expression) {
 	const name = 1 // NFTA_TARGET_NAME
-	for a := nlmsg.NewAttributes(e.data); a.Next(); {
-		if a.Kind != name {
-			continue
-		}
-		switch text := a.Text(); text {
-		case "REJECT":
-			r.Action, r.Ends = "reject", true
-		case "DNAT", "SNAT", "MASQUERADE", "REDIRECT":
-			r.Action, r.Ends = text, true
-		}
+	switch text := e.data.Find(name).Text(); text {
+	case "REJECT":
+		r.Action, r.Ends = "reject", true
+	case "DNAT", "SNAT", "MASQUERADE", "REDIRECT":
+		r.Action, r.Ends = text, true
 	}
 }
 

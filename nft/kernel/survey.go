@@ -121,15 +121,8 @@ func ofTable(attr uint16, table string) func(*nlmsg.Writer) {
 func (was Existing) Asleep() bool { return was.Flags&unix.NFT_TABLE_F_DORMANT != 0 }
 
 func (was *Existing) addTable(a nlmsg.Attributes) {
-	was.Table = true
-	for a.Next() {
-		switch a.Kind {
-		case tableUserData:
-			was.SameLayout = readComment(a.Value) == program.LayoutComment
-		case unix.NFTA_TABLE_FLAGS:
-			was.Flags = a.Uint32()
-		}
-	}
+	was.Table, was.Flags = true, a.Find(unix.NFTA_TABLE_FLAGS).Uint32()
+	was.SameLayout = readComment(a.Find(tableUserData).Value) == program.LayoutComment
 }
 
 // isOf reports whether an object of a table belongs to the one that is read.
@@ -147,7 +140,7 @@ func (was Existing) addChain(a nlmsg.Attributes) {
 		case unix.NFTA_CHAIN_TYPE:
 			is.Kind = a.Text()
 		case unix.NFTA_CHAIN_HOOK:
-			DecodeHook(a.Nested(), &is)
+			is.Hook, is.Priority = DecodeHook(a.Nested())
 		case unix.NFTA_CHAIN_POLICY:
 			drops = a.Uint32() == VerdictDrop
 		}
@@ -160,15 +153,8 @@ func (was Existing) addChain(a nlmsg.Attributes) {
 	}
 }
 
-func DecodeHook(a nlmsg.Attributes, c *program.ChainShape) {
-	for a.Next() {
-		switch a.Kind {
-		case unix.NFTA_HOOK_HOOKNUM:
-			c.Hook = a.Uint32()
-		case unix.NFTA_HOOK_PRIORITY:
-			c.Priority = a.Uint32()
-		}
-	}
+func DecodeHook(a nlmsg.Attributes) (hook, priority uint32) {
+	return a.Find(unix.NFTA_HOOK_HOOKNUM).Uint32(), a.Find(unix.NFTA_HOOK_PRIORITY).Uint32()
 }
 
 func (was Existing) addSet(a nlmsg.Attributes) {
@@ -185,9 +171,9 @@ func (was Existing) addSet(a nlmsg.Attributes) {
 		case unix.NFTA_SET_USERDATA:
 			is.UserData = string(a.Value)
 		case setExpr:
-			readSetExpr(a.Nested(), &is)
+			is.Counter = a.Nested().Find(unix.NFTA_EXPR_NAME).Text() == "counter"
 		case unix.NFTA_SET_DESC:
-			readSetDescription(a.Nested(), &is)
+			is.Size = a.Nested().Find(unix.NFTA_SET_DESC_SIZE).Uint32()
 		case unix.NFTA_SET_TIMEOUT:
 			is.Timeout = a.Uint64()
 		default:
@@ -219,41 +205,13 @@ func readSetNumber(a nlmsg.Attributes, s *program.SetShape) {
 	}
 }
 
-func readSetDescription(a nlmsg.Attributes, s *program.SetShape) {
-	for a.Next() {
-		if a.Kind == unix.NFTA_SET_DESC_SIZE {
-			s.Size = a.Uint32()
-		}
-	}
-}
-
-func readSetExpr(a nlmsg.Attributes, s *program.SetShape) {
-	for a.Next() {
-		if a.Kind == unix.NFTA_EXPR_NAME {
-			s.Counter = a.Text() == "counter"
-		}
-	}
-}
-
 // addRule notes one of the rules that the kernel has.
 func (was Existing) addRule(a nlmsg.Attributes) {
-	table, chain, digest := "", "", uint64(0)
-	var leads RuleSummary
-	for a.Next() {
-		switch a.Kind {
-		case unix.NFTA_RULE_TABLE:
-			table = a.Text()
-		case unix.NFTA_RULE_CHAIN:
-			chain = a.Text()
-		case unix.NFTA_RULE_USERDATA:
-			digest = readRuleDigest(a.Value)
-		case unix.NFTA_RULE_EXPRESSIONS:
-			leads.read(a.Nested())
-		}
+	if !was.isOf(a.Find(unix.NFTA_RULE_TABLE).Text()) {
+		return
 	}
-	if was.isOf(table) {
-		s := was.Rules[chain]
-		s.Add(digest, leads.Jumps)
-		was.Rules[chain] = s
-	}
+	chain := a.Find(unix.NFTA_RULE_CHAIN).Text()
+	s := was.Rules[chain]
+	s.Add(readRuleDigest(a.Find(unix.NFTA_RULE_USERDATA).Value), DecodeOtherRule(a).Jumps)
+	was.Rules[chain] = s
 }

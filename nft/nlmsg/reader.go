@@ -168,14 +168,24 @@ func (a *Attributes) Next() bool {
 	return true
 }
 
+// Find is at the first attribute of a kind among those that are left of the walk. It is empty if there is none.
+func (a Attributes) Find(kind uint16) Attributes {
+	for a.Next() {
+		if a.Kind == kind {
+			return a
+		}
+	}
+	return Attributes{}
+}
+
 // Nested begins a walk over the attributes that the value consists of.
-func (a *Attributes) Nested() Attributes { return NewAttributes(a.Value) }
+func (a Attributes) Nested() Attributes { return NewAttributes(a.Value) }
 
 // Text is a value that is a string, up to its closing zero.
-func (a *Attributes) Text() string { return unix.ByteSliceToString(a.Value) }
+func (a Attributes) Text() string { return unix.ByteSliceToString(a.Value) }
 
 // Uint16 is a value that is a number of 16 bits in network byte order; 0 when it has another length.
-func (a *Attributes) Uint16() uint16 {
+func (a Attributes) Uint16() uint16 {
 	if len(a.Value) != 2 {
 		return 0
 	}
@@ -183,7 +193,7 @@ func (a *Attributes) Uint16() uint16 {
 }
 
 // Uint32 is a value that is a number of 32 bits in network byte order; 0 when it has another length.
-func (a *Attributes) Uint32() uint32 {
+func (a Attributes) Uint32() uint32 {
 	if len(a.Value) != 4 {
 		return 0
 	}
@@ -191,7 +201,7 @@ func (a *Attributes) Uint32() uint32 {
 }
 
 // Uint64 is a value that is a number of 64 bits in network byte order; 0 when it has another length.
-func (a *Attributes) Uint64() uint64 {
+func (a Attributes) Uint64() uint64 {
 	if len(a.Value) != 8 {
 		return 0
 	}
