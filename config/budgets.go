@@ -7,16 +7,14 @@ import (
 
 // Budgets bound what one Service and one namespace may cost.
 type Budgets struct {
-	// Frontends are addresses x ports. Elements are endpoints of ports, source ranges of frontends,
-	// and the slots that nft needs for weights. Those of hash tables count for the namespace only.
-	ServiceFrontends, ServiceElements     int
-	NamespaceFrontends, NamespaceElements int
-	// NamespaceChanges is how many changes of the kernel a second the large changes of one namespace may need in the long
-	// run. It may need as many as NamespaceElements at once.
-	NamespaceChanges int
-	// NamespaceLogLines is how many lines a minute the log has about problems of the objects of one namespace, as many about
-	// its endpoints, and about its health check ports.
-	NamespaceLogLines int
+	// Slots of hash tables count for the namespace only.
+	ServiceFrontends   int `flag:"max-service-frontends" usage:"<NUMBER> of frontends (addresses x ports) that one Service may have; it is served without the others"`
+	ServiceElements    int `flag:"max-service-elements" usage:"<NUMBER> of endpoints (of all ports), slots for their weights, and source ranges that one Service may have"`
+	NamespaceFrontends int `flag:"max-namespace-frontends" usage:"<NUMBER> of frontends that the Services of one namespace may have"`
+	NamespaceElements  int `flag:"max-namespace-elements" usage:"<NUMBER> of endpoints, slots of weights and hash tables, and source ranges that the Services of one namespace may have"`
+	// A namespace may need as many changes as NamespaceElements at once.
+	NamespaceChanges  int `flag:"max-namespace-changes" usage:"<NUMBER> of changes of the kernel a second that large changes of one namespace may need in the long run; then they wait"`
+	NamespaceLogLines int `flag:"max-namespace-log-lines" usage:"<NUMBER> of lines a minute that the log has about problems of the objects of one namespace, about its endpoints, and about its health check ports, each"`
 }
 
 // defaultBudgets are far beyond what a cluster needs: a Service with 100 ports, dual stack, with node ports and load

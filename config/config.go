@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -52,68 +53,60 @@ const (
 	DetectNone                DetectLocalMode = "None"
 )
 
-// Settings is the whole configuration of "verdict run".
+// Settings is the whole configuration of "verdict run". The tags of its types are the flags:
+//
+//	flag   the name; short: the letter
+//	usage  what the flag does; <VALUE> is what help calls its value
+//	in     the group, for commands that have some of the flags; that of a struct holds for its fields
 type Settings struct {
-	Kubeconfig string // empty: in-cluster
-	Master     string // overrides the kubeconfig's server
-	QPS        float32
-	Burst      int
-	Manifests  string // a folder with manifests, instead of an API server
-	NodeName   string // --hostname-override, or else the name of the host
+	Kubeconfig string  `flag:"kubeconfig" in:"source" usage:"<FILE> with the access to the API server; without it and --manifests, the service account of the pod"`
+	Master     string  `flag:"master" in:"source" usage:"<URL> of the API server; overrides the kubeconfig"`
+	QPS        float32 `flag:"kube-api-qps" in:"source" usage:"<NUMBER> of requests per second to the API server"`
+	Burst      int     `flag:"kube-api-burst" in:"source" usage:"<NUMBER> of requests to the API server in one burst"`
+	Manifests  string  `flag:"manifests" in:"source" usage:"read objects from the YAML and JSON files in <DIR> instead of an API server"`
+	NodeName   string  `flag:"hostname-override" in:"source" usage:"<NAME> of this node's Node object; empty: the name of the host"`
 
-	Backend Backend
-	// DefaultScheduler is the scheduler of Services that name none, unless the backend is ipvs. Empty: random.
-	DefaultScheduler string
+	Backend          Backend `flag:"backend" in:"backend" usage:"<ENGINE>: nft, ipvs, or hybrid, which is nft, and IPVS for Services that need it"`
+	DefaultScheduler string  `flag:"default-scheduler" in:"backend" usage:"<NAME> of the scheduler of Services that name none, with --backend=hybrid and nft; empty: random"`
 	Upstream         Upstream
 	Node             Node
+	IPVS             IPVS
+	MinSyncPeriod    time.Duration `flag:"min-sync-period" usage:"<TIME> for which a stream of changes is gathered into one pass, such as 10ms, at most 30s; a change that arrives while the proxy is idle is applied at once"`
+	Repair           bool          `flag:"repair" usage:"undo what other processes do to the tables of Verdict; false: only report it"`
+	TableOwner       TableOwner    `flag:"table-owner" usage:"auto: on Linux 6.9 and newer, the kernel lets no other process change the tables; off: any process can"`
 
-	IPVS          IPVS
-	MinSyncPeriod time.Duration
-	// Repair makes Verdict undo the changes of other processes to its tables. Otherwise it only reports them.
-	Repair bool
-	// TableOwner says whether the kernel is to let no other process change the tables.
-	TableOwner TableOwner
+	OutlierDetection   OutlierDetection `flag:"outlier-detection" in:"outliers" usage:"<MODE>: what happens to endpoints that do not answer: off, observe (it is told), or eject (they get no new connections)"`
+	MaxEjected         int              `flag:"max-ejected" in:"outliers" usage:"<PERCENT> of the endpoints of a service port that may be ejected; the last one never is"`
+	HealthCheck        string           `flag:"health-check" usage:"with --manifests: the <CHECK> of Services without the annotation, such as \"tcp\" or \"http path=/healthz interval=5s\"; empty: none"`
+	ActiveChecks       bool             `flag:"active-checks" usage:"let Services have active checks by the annotation verdict-proxy.github.io/health-check; =false: this node makes none"`
+	HealthCheckExclude []string         `flag:"health-check-exclude-cidrs" usage:"<CIDRS> whose addresses this node never asks whether they serve; others that it never asks are its own, those of API servers, and cluster IPs"`
+	// StateDir is for what outlives the process, but not a restart of the machine.
+	StateDir string `flag:"state-dir" usage:"<FOLDER> in which a restart finds which endpoints had failed; empty: a restart takes all endpoints for good"`
 
-	// OutlierDetection says what happens to endpoints that do not answer. MaxEjected is in percent of a pool.
-	OutlierDetection OutlierDetection
-	MaxEjected       int
-	// HealthCheck is the active check of Services of a folder that ask for none. Empty: none.
-	HealthCheck string
-	// ActiveChecks lets Services have active checks. HealthCheckExclude are ranges whose addresses this node never asks
-	// whether they serve.
-	ActiveChecks       bool
-	HealthCheckExclude []string
-	// StateDir is the folder for what outlives the process, but not a restart of the machine. Empty: none.
-	StateDir string
+	ClusterCIDRs        []string        `flag:"cluster-cidr" in:"source" usage:"pod <RANGES> of the cluster, both families, separated by commas; traffic from other sources to cluster IPs is masqueraded"`
+	DetectLocalMode     DetectLocalMode `flag:"detect-local-mode" in:"source" usage:"<MODE> of recognizing traffic from local pods: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or None"`
+	BridgeInterface     string          `flag:"pod-bridge-interface" in:"source" usage:"<NAME> of the bridge of the pods, with --detect-local-mode=BridgeInterface"`
+	InterfaceNamePrefix string          `flag:"pod-interface-name-prefix" in:"source" usage:"<PREFIX> of the interfaces of pods, with --detect-local-mode=InterfaceNamePrefix"`
+	NodePortAddresses   []string        `flag:"nodeport-addresses" in:"source" usage:"addresses of node ports: a <LIST> of CIDRs and the words primary, localhost, all"`
+	MasqueradeAll       bool            `flag:"masquerade-all" in:"source" usage:"masquerade all traffic to cluster IPs"`
+	Fleet               bool            `flag:"fleet" in:"source" usage:"other nodes have the same external addresses; continue the TCP connections of those that are gone"`
+	ExternalIPs         []string        `flag:"external-ip-cidrs" in:"source" usage:"<RANGES> in which externalIPs of Services are served; empty: nowhere"`
+	ManageAddresses     string          `flag:"manage-addresses" usage:"with --manifests: <DEVICE> that gets the external and load balancer IPs of Services while one of their endpoints is good, and announces them; empty: none does"`
 
-	ClusterCIDRs        []string
-	DetectLocalMode     DetectLocalMode
-	BridgeInterface     string
-	InterfaceNamePrefix string
-	NodePortAddresses   []string
-	MasqueradeAll       bool
-	// Fleet: other nodes have the same external addresses, and this node continues the connections of those that are gone.
-	Fleet bool
-	// ExternalIPs are the ranges in which the externalIPs of Services are served.
-	ExternalIPs []string
-	// ManageAddresses is the device that gets the external and load balancer IPs of a folder. Empty: none does.
-	ManageAddresses string
+	// BindAddress may be unspecified, which has no effect.
+	BindAddress         string `flag:"bind-address" usage:"<ADDRESS> of this node, instead of the address of the same family in the Node object; Verdict does not listen there"`
+	HealthzBindAddress  string `flag:"healthz-bind-address" usage:"<ADDRESS:PORT> of /healthz, /livez and /readyz; empty: off"`
+	MetricsBindAddress  string `flag:"metrics-bind-address" usage:"<ADDRESS:PORT> of /metrics, /proxyMode and /configz; empty: off"`
+	BindAddressHardFail bool   `flag:"bind-address-hard-fail" usage:"end if Verdict cannot listen for health checks or metrics; without, it logs an error and tries again"`
+	Profiling           bool   `flag:"profiling" usage:"serve /debug/pprof on --metrics-bind-address"`
+	UI                  bool   `flag:"ui" usage:"serve a read-only page at /ui: Services, endpoints, connection rates, passes, explanations. It is on the port of --metrics-bind-address and answers only at loopback addresses"`
+	UIAddress           string `flag:"ui-address" usage:"with --ui: serve the page at this <ADDRESS:PORT> instead; whoever can connect there can read it"`
+	CountedFrontends    int    `flag:"max-counted-frontends" usage:"<NUMBER> of frontends up to which /metrics shows the connections of each service port; 0: never"`
 
-	BindAddress        string // replaces this node's address of its family; empty or unspecified: no effect
-	HealthzBindAddress string // empty: off
-	MetricsBindAddress string // empty: off
-	// BindAddressHardFail: the process ends if it cannot listen at one of these.
-	BindAddressHardFail bool
-	Profiling           bool   // serve /debug/pprof there
-	UI                  bool   // serve the page /ui
-	UIAddress           string // where; empty: on the port of MetricsBindAddress, at loopback addresses
-	// CountedFrontends is how many frontends a node may have so that the metrics show connections of service ports.
-	CountedFrontends int
+	Budgets Budgets `in:"budgets"`
 
-	Budgets Budgets
-
-	LogFormat string // text or json
-	Verbosity int
+	LogFormat string `flag:"log-format" in:"log" usage:"<FORMAT> of the log: text or json"`
+	Verbosity int    `flag:"v" short:"v" in:"log" usage:"verbosity <LEVEL> of the log; from 4 on, every pass is logged"`
 }
 
 // Default returns the settings without any flag.
@@ -187,8 +180,10 @@ func (s *Settings) Complete() error {
 func (s *Settings) Validate() error {
 	return errors.Join(
 		s.validateSource(),
-		s.validateBackend(),
-		s.validateTableOwner(),
+		oneOf("--backend", s.Backend, BackendNFT, BackendIPVS, BackendHybrid),
+		s.IPVS.validate(),
+		oneOf("--table-owner", s.TableOwner, TableOwnerAuto, TableOwnerOff),
+		oneOf("--outlier-detection", s.OutlierDetection, OutlierOff, OutlierObserve, OutlierEject),
 		s.validateOutliers(),
 		s.validateChecks(),
 		s.validateDetectLocal(),
@@ -203,6 +198,7 @@ func (s *Settings) Validate() error {
 		s.Upstream.validate(),
 		s.Node.validate(),
 		s.validateRest(),
+		oneOf("--log-format", s.LogFormat, "text", "json"),
 	)
 }
 
@@ -219,19 +215,7 @@ func (s *Settings) validateSource() error {
 	return interfaceFlag("--manage-addresses", s.ManageAddresses)
 }
 
-func (s *Settings) validateTableOwner() error {
-	if s.TableOwner != TableOwnerAuto && s.TableOwner != TableOwnerOff {
-		return fmt.Errorf("--table-owner=%s: must be auto or off", s.TableOwner)
-	}
-	return nil
-}
-
 func (s *Settings) validateOutliers() error {
-	switch s.OutlierDetection {
-	case OutlierOff, OutlierObserve, OutlierEject:
-	default:
-		return fmt.Errorf("--outlier-detection=%s: must be off, observe or eject", s.OutlierDetection)
-	}
 	if s.MaxEjected < 0 || s.MaxEjected > 100 {
 		return fmt.Errorf("--max-ejected=%d: must be a percentage from 0 to 100", s.MaxEjected)
 	}
@@ -257,24 +241,15 @@ func (s *Settings) validateChecks() error {
 	return nil
 }
 
-func (s *Settings) validateBackend() error {
-	switch s.Backend {
-	case BackendNFT, BackendIPVS, BackendHybrid:
-		return s.IPVS.validate()
-	}
-	return fmt.Errorf("--backend=%s: must be nft, ipvs or hybrid", s.Backend)
-}
-
 func (s *Settings) validateDetectLocal() error {
 	switch s.DetectLocalMode {
-	case DetectClusterCIDR, DetectNodeCIDR, DetectNone:
-		return nil
 	case DetectBridgeInterface:
 		return interfaceFlag("--pod-bridge-interface", s.BridgeInterface)
 	case DetectInterfaceNamePrefix:
 		return interfaceFlag("--pod-interface-name-prefix", s.InterfaceNamePrefix)
 	}
-	return fmt.Errorf("--detect-local-mode=%s: must be ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or None", s.DetectLocalMode)
+	return oneOf("--detect-local-mode", s.DetectLocalMode,
+		DetectClusterCIDR, DetectNodeCIDR, DetectBridgeInterface, DetectInterfaceNamePrefix, DetectNone)
 }
 
 // maxInterfaceName is IFNAMSIZ without the terminating zero.
@@ -303,10 +278,19 @@ func (s *Settings) validateRest() error {
 	if _, err := netip.ParseAddr(s.BindAddress); s.BindAddress != "" && err != nil {
 		return fmt.Errorf("--bind-address=%s: must be an IP address", s.BindAddress)
 	}
-	if s.LogFormat != "text" && s.LogFormat != "json" {
-		return fmt.Errorf("--log-format=%s: must be text or json", s.LogFormat)
-	}
 	return nil
+}
+
+// oneOf returns an error if a flag has none of the words that it takes.
+func oneOf[T ~string](flag string, value T, words ...T) error {
+	if slices.Contains(words, value) {
+		return nil
+	}
+	text := string(words[0])
+	for _, w := range words[1 : len(words)-1] {
+		text += ", " + string(w)
+	}
+	return fmt.Errorf("%s=%s: must be %s or %s", flag, value, text, words[len(words)-1])
 }
 
 func validateAddress(flag, value string) error {
@@ -361,18 +345,17 @@ func Prefixes(values []string) []netip.Prefix {
 
 // IPVS holds the settings of the IPVS engine (backends ipvs and hybrid).
 type IPVS struct {
-	Scheduler   string   // the scheduler of Services in IPVS that name none
-	Fallback    bool     // serve Services by nft when the kernel has no IPVS, instead of failing at the start
-	ExcludeCIDR []string // ranges in which IPVS belongs to other software
-	// ExternalCIDR are the ranges in which IPVS may serve external and load balancer IPs, which then are local addresses.
-	ExternalCIDR []string
-	StrictARP    bool
-	// The idle timeouts of connections. 0 leaves the value of the kernel unchanged.
-	TCPTimeout, TCPFinTimeout, UDPTimeout time.Duration
-	// GracefulPeriod is how long connections to a removed endpoint may continue.
-	GracefulPeriod time.Duration
-	// SyncDaemon are the roles and the device of the synchronization daemons, as wire.ParseDaemons reads them. Empty: none.
-	SyncDaemon string
+	Scheduler      string        `flag:"ipvs-scheduler" in:"backend" usage:"<NAME> of the scheduler of Services that name none, with --backend=ipvs or forwarding without NAT"`
+	Fallback       bool          `flag:"ipvs-fallback" usage:"with --backend=ipvs: let nft serve Services if the kernel has no IPVS, instead of failing at the start"`
+	ExcludeCIDR    []string      `flag:"ipvs-exclude-cidrs" in:"backend" usage:"<RANGES> in which other software uses IPVS; nft serves the Services there"`
+	ExternalCIDR   []string      `flag:"ipvs-external-cidrs" in:"backend" usage:"<RANGES> of external and load balancer IPs that IPVS may make local addresses of the node; nft serves others. No other host may have an address in them that the node talks to"`
+	StrictARP      bool          `flag:"ipvs-strict-arp" usage:"set arp_ignore=1 and arp_announce=2, which load balancers in layer 2 mode need"`
+	TCPTimeout     time.Duration `flag:"ipvs-tcp-timeout" usage:"idle <TIME> of TCP connections in IPVS; 0: the value of the kernel"`
+	TCPFinTimeout  time.Duration `flag:"ipvs-tcpfin-timeout" usage:"idle <TIME> of TCP connections in IPVS after a FIN; 0: the value of the kernel"`
+	UDPTimeout     time.Duration `flag:"ipvs-udp-timeout" usage:"idle <TIME> of UDP flows in IPVS; 0: the value of the kernel"`
+	GracefulPeriod time.Duration `flag:"ipvs-graceful-period" usage:"<TIME> for which connections in IPVS to a removed endpoint may continue"`
+	// SyncDaemon is as wire.ParseDaemons reads it.
+	SyncDaemon string `flag:"ipvs-sync-daemon" in:"backend" usage:"<ROLES> (master, backup) in which the kernel sends connections of IPVS to other balancers and takes over theirs, with device=NAME and, unless the defaults fit, id=NUMBER, group=ADDRESS and port=NUMBER, separated by commas; empty: none"`
 }
 
 func (i *IPVS) validate() error {

@@ -1,5 +1,5 @@
 // Package config holds the settings of the daemon: their defaults and their validation. It neither reads flags nor acts
-// on the settings. cmd/verdict binds the flags.
+// on the settings. Tags name the flags, and cmd/verdict/flags binds them.
 //
 //	config.go   the settings, their defaults and their validation
 //	budgets.go  those that bound what tenants may cost

@@ -9,19 +9,19 @@ import (
 // Node holds the settings of the host that the daemon makes when it starts. They are those of kube-proxy.
 type Node struct {
 	Conntrack   Conntrack
-	OOMScoreAdj int // of the process
+	OOMScoreAdj int `flag:"oom-score-adj" usage:"<NUMBER> from -1000 to 1000: how likely the kernel ends the process when memory is short"`
 }
 
 // Conntrack holds the settings of connection tracking. 0 leaves a setting of the kernel as it is.
 type Conntrack struct {
-	// MaxPerCore and Min give the size of the table: at least Min. Min counts only if MaxPerCore is set.
-	MaxPerCore, Min int
-	// TCPEstablished and TCPCloseWait are the idle timeouts of TCP connections.
-	TCPEstablished, TCPCloseWait time.Duration
-	// UDP is the idle timeout of flows without a reply, UDPStream that of the others.
-	UDP, UDPStream time.Duration
-	// TCPBeLiberal accepts packets outside of the TCP window.
-	TCPBeLiberal bool
+	// Min counts only if MaxPerCore is set.
+	MaxPerCore     int           `flag:"conntrack-max-per-core" usage:"<NUMBER> of connections for each core that the kernel can track; a larger limit stays; 0: leave it as it is"`
+	Min            int           `flag:"conntrack-min" usage:"<NUMBER> of connections that the kernel can track at least"`
+	TCPEstablished time.Duration `flag:"conntrack-tcp-timeout-established" usage:"idle <TIME> of established TCP connections; 0: leave it as it is"`
+	TCPCloseWait   time.Duration `flag:"conntrack-tcp-timeout-close-wait" usage:"idle <TIME> of TCP connections that only the server has closed; 0: leave it as it is"`
+	UDP            time.Duration `flag:"conntrack-udp-timeout" usage:"idle <TIME> of UDP flows without a reply; 0: leave it as it is"`
+	UDPStream      time.Duration `flag:"conntrack-udp-timeout-stream" usage:"idle <TIME> of UDP flows with replies; 0: leave it as it is"`
+	TCPBeLiberal   bool          `flag:"conntrack-tcp-be-liberal" usage:"track TCP packets outside of the window as well, instead of passing them on without translation"`
 }
 
 func defaultNode() Node {

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -20,17 +19,15 @@ const (
 
 // Upstream holds settings that exist because kube-proxy has them.
 type Upstream struct {
-	Mode ProxyMode
-	// LocalhostNodePorts counts in mode iptables only: node ports answer on 127.0.0.1.
-	LocalhostNodePorts bool
+	Mode               ProxyMode `flag:"proxy-mode" usage:"<MODE> of the kube-proxy that Verdict replaces: iptables, ipvs or nftables; chooses defaults of other flags"`
+	LocalhostNodePorts bool      `flag:"iptables-localhost-nodeports" usage:"with --proxy-mode=iptables: node ports answer on 127.0.0.1 if --nodeport-addresses has that address"`
 }
 
 func (u *Upstream) validate() error {
-	switch u.Mode {
-	case "", ProxyModeIPTables, ProxyModeIPVS, ProxyModeNFTables:
+	if u.Mode == "" {
 		return nil
 	}
-	return fmt.Errorf("--proxy-mode=%s: must be iptables, ipvs or nftables", u.Mode)
+	return oneOf("--proxy-mode", u.Mode, ProxyModeIPTables, ProxyModeIPVS, ProxyModeNFTables)
 }
 
 // ModeNodePortAddresses returns the value of --nodeport-addresses with which node ports answer where they answer in the

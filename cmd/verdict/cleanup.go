@@ -32,7 +32,7 @@ find a translation all the time. A pod of kube-proxy runs before its rules are t
 "verdict run --cleanup" does the same without a wait.`,
 		Args: flags.None,
 	}
-	flags.BindLog(cmd.Flags(), &s)
+	flags.Bind(cmd.Flags(), &s, flags.Log)
 	await := cmd.Flags().Duration("await-kube-proxy", 0,
 		"wait at most `TIME` until kube-proxy has written its rules, if the node has one; an error, if it has written none by then")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

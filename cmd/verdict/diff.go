@@ -49,10 +49,7 @@ func newDiff() *cobra.Command {
   verdict diff --manifests new && echo nothing would change`,
 		Args: flags.None,
 	}
-	flags.BindSource(cmd.Flags(), &s)
-	flags.BindBackend(cmd.Flags(), &s)
-	flags.BindBudgets(cmd.Flags(), &s)
-	flags.BindLog(cmd.Flags(), &s)
+	flags.Bind(cmd.Flags(), &s, flags.Source, flags.Backend, flags.Budgets, flags.Log)
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing; the exit code tells whether there is a difference")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := flags.Prepare(&s); err != nil {

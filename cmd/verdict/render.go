@@ -33,11 +33,7 @@ folder.`,
   verdict render --manifests today --then tomorrow --elements`,
 		Args: flags.None,
 	}
-	flags.BindSource(cmd.Flags(), &s)
-	flags.BindBackend(cmd.Flags(), &s)
-	flags.BindBudgets(cmd.Flags(), &s)
-	flags.BindOutliers(cmd.Flags(), &s)
-	flags.BindLog(cmd.Flags(), &s)
+	flags.Bind(cmd.Flags(), &s, flags.Source, flags.Backend, flags.Budgets, flags.Outliers, flags.Log)
 	cmd.Flags().BoolVar(&o.AssumeIPVS, "assume-ipvs", false,
 		"render for a kernel that has IPVS with all schedulers, even if this one does not")
 	cmd.Flags().StringSliceVar(&o.Addresses, "assume-addresses", nil,

@@ -31,8 +31,7 @@ which the manifests will be run.`,
 			return nil
 		},
 	}
-	flags.BindBackend(cmd.Flags(), &s)
-	flags.BindBudgets(cmd.Flags(), &s)
+	flags.Bind(cmd.Flags(), &s, flags.Backend, flags.Budgets)
 	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON schema of the short form, for editors")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if schema {

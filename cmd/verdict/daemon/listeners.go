@@ -102,7 +102,7 @@ func proxyMode(b config.Backend) string {
 // configz answers with the flags in force. None of them is a secret: the kubeconfig is only named.
 func (o *observers) configz(w http.ResponseWriter, _ *http.Request) {
 	fs, in := pflag.NewFlagSet("configz", pflag.ContinueOnError), *o.inForce.Load()
-	flags.BindSettings(fs, &in)
+	flags.Bind(fs, &in)
 	values := map[string]string{}
 	fs.VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
 	w.Header().Set("Content-Type", "application/json")

@@ -57,7 +57,7 @@ func TestConfigz(t *testing.T) {
 	}
 	settings := config.Default()
 	fs := pflag.NewFlagSet("all", pflag.ContinueOnError)
-	flags.BindSettings(fs, &settings)
+	flags.Bind(fs, &settings)
 	fs.VisitAll(func(f *pflag.Flag) {
 		if _, ok := got["verdict"][f.Name]; !ok {
 			t.Errorf("--%s is missing", f.Name)

@@ -22,7 +22,7 @@ func scenes() map[string]act {
 	asked := []func(*story) error{(*story).build, (*story).start, (*story).untilAsked, (*story).connect}
 	return map[string]act{
 		sceneBalance: {steps: []func(*story) error{
-			(*story).build, (*story).start, (*story).connect, (*story).remove, (*story).show,
+			(*story).build, (*story).start, (*story).connect, (*story).remove,
 		}},
 		"dead-node":      {ejectAnnotation, append(asked[:4:4], (*story).vanish)},
 		"rolling-update": {refusalsAnnotation, append(asked[:4:4], (*story).rollOut)},

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -19,9 +20,9 @@ import (
 
 // family is an IP family with the addresses of the demo.
 type family struct {
-	name                                  string // as in EndpointSlices
-	clusterIP, node, client, gateway, pod netip.Addr
-	podRange                              string
+	name                         string // as in EndpointSlices
+	clusterIP, node, client, pod netip.Addr
+	podRange                     string
 }
 
 // families returns the families of the kernel.
@@ -29,10 +30,10 @@ func families() []family {
 	address := netip.MustParseAddr
 	list := []family{{
 		name: "IPv4", clusterIP: address("10.96.0.10"), node: address("192.168.7.1"), client: address("192.168.7.2"),
-		gateway: address("10.0.1.254"), pod: address("10.0.1.0"), podRange: "10.0.0.0/16",
+		pod: address("10.0.1.0"), podRange: "10.0.0.0/16",
 	}, {
 		name: "IPv6", clusterIP: address("fd00:96::10"), node: address("fd00:7::1"), client: address("fd00:7::2"),
-		gateway: address("fd00:10::fe"), pod: address("fd00:10::"), podRange: "fd00:10::/64",
+		pod: address("fd00:10::"), podRange: "fd00:10::/64",
 	}}
 	if !preflight.HasIPv6() {
 		return list[:1]
@@ -59,55 +60,52 @@ type network struct {
 // interface with the default route for node ports: it leads to the client.
 func newNetwork() (n *network, err error) {
 	n = &network{families: families()}
-	if n.node, err = newHost("the node", 0); err == nil {
-		n.client, err = n.add("client", true, func(f *family) (own, node netip.Addr) { return f.client, f.node })
+	if n.node, err = newHost("the node", 0); err != nil {
+		return nil, err
 	}
+	n.node.addresses = n.addresses(func(f *family) netip.Addr { return f.node })
+	n.client, err = n.add("client", n.addresses(func(f *family) netip.Addr { return f.client }))
 	return n, err
 }
 
 // addPod adds a pod to the node.
 func (n *network) addPod(name string) (*host, error) {
-	return n.add(name, false, func(f *family) (own, node netip.Addr) {
+	return n.add(name, n.addresses(func(f *family) netip.Addr {
 		f.pod = f.pod.Next()
-		return f.pod, f.gateway
-	})
+		return f.pod
+	}))
+}
+
+// addresses returns an address of each family.
+func (n *network) addresses(of func(*family) netip.Addr) (list []netip.Addr) {
+	for i := range n.families {
+		list = append(list, of(&n.families[i]))
+	}
+	return list
 }
 
 // add makes a host and connects it to the node by a pair of links: eth0, and one with the name of the host. Its default route
-// leads to the node, and that of the node to the host if it is the gateway.
-func (n *network) add(name string, gateway bool, addresses func(*family) (own, node netip.Addr)) (*host, error) {
+// leads to the node, and that of the node to the client.
+func (n *network) add(name string, addresses []netip.Addr) (*host, error) {
 	h, err := newHost(name, unix.CLONE_NEWNET)
 	if err != nil {
 		return nil, err
 	}
-	var nodes []netip.Addr
-	for i := range n.families {
-		own, node := addresses(&n.families[i])
-		h.addresses, nodes = append(h.addresses, own), append(nodes, node)
-	}
+	h.addresses = addresses
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
 	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(h.namespace))}
-	err = errors.Join(n.node.links.LinkAdd(veth), n.node.setUp(name, nodes, h.addresses, gateway), h.setUp("eth0", h.addresses, nodes, true))
+	err = errors.Join(n.node.links.LinkAdd(veth), n.node.setUp(name, h, name == "client"), h.setUp("eth0", n.node, true))
 	if err != nil {
 		return nil, fmt.Errorf("connect %s to the node: %w", name, err)
 	}
 	return h, nil
 }
 
-// settings returns the sysctls that a namespace may inherit from the machine. Duplicate address detection would make addresses
-// unusable for a second or two.
-func settings(node bool) map[string]string {
-	list := map[string]string{
-		"ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0",
-		"ipv6/conf/all/disable_ipv6": "0", "ipv6/conf/default/disable_ipv6": "0",
-		"ipv6/conf/default/accept_dad": "0", "ipv6/conf/default/dad_transmits": "0",
-	}
-	if node {
-		list["ipv4/ip_forward"], list["ipv6/conf/all/forwarding"] = "1", "1"
-	}
-	return list
-}
+// settings are sysctls whose values a namespace may inherit from the machine. Duplicate address detection would make
+// addresses unusable for a second or two.
+const settings = "ipv4/conf/all/rp_filter=0 ipv4/conf/default/rp_filter=0 ipv4/ip_forward=1 ipv6/conf/all/disable_ipv6=0 " +
+	"ipv6/conf/default/disable_ipv6=0 ipv6/conf/all/forwarding=1 ipv6/conf/default/accept_dad=0 ipv6/conf/default/dad_transmits=0"
 
 // newHost makes a host in a new network namespace, or, without the flag, in that of this process.
 func newHost(name string, flag int) (*host, error) {
@@ -122,13 +120,14 @@ func newHost(name string, flag int) (*host, error) {
 		if h.links, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 			return err
 		}
-		for name, value := range settings(flag == 0) {
+		for setting := range strings.FieldsSeq(settings) {
+			name, value, _ := strings.Cut(setting, "=")
 			err := os.WriteFile(filepath.Join("/proc/sys/net", name), []byte(value), 0)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
 				return err
 			}
 		}
-		return h.setUp("lo", nil, nil, false)
+		return h.setUp("lo", &host{}, false)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create the network namespace of %s: %w", name, err)
@@ -156,18 +155,19 @@ func (h *host) run(fn func() error) error {
 	})
 }
 
-// setUp sets a link up, with addresses that work at once, the addresses at its other end, and default routes to these.
-func (h *host) setUp(link string, own, peers []netip.Addr, byDefault bool) error {
+// setUp sets a link up, with addresses that work at once, those of the peer at its other end, and default routes to these.
+func (h *host) setUp(link string, peer *host, byDefault bool) error {
 	l, err := h.links.LinkByName(link)
 	if err != nil {
 		return err
 	}
 	err = h.links.LinkSetUp(l)
-	for i, peer := range peers {
-		address := &netlink.Addr{IPNet: netlink.NewIPNet(own[i].AsSlice()), Peer: netlink.NewIPNet(peer.AsSlice()), Flags: unix.IFA_F_NODAD}
+	for i, other := range peer.addresses {
+		own := netlink.NewIPNet(h.addresses[i].AsSlice())
+		address := &netlink.Addr{IPNet: own, Peer: netlink.NewIPNet(other.AsSlice()), Flags: unix.IFA_F_NODAD}
 		err = errors.Join(err, h.links.AddrAdd(l, address))
 		if byDefault {
-			route := &netlink.Route{LinkIndex: l.Attrs().Index, Gw: peer.AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
+			route := &netlink.Route{LinkIndex: l.Attrs().Index, Gw: other.AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
 			err = errors.Join(err, h.links.RouteAdd(route))
 		}
 	}
@@ -184,8 +184,5 @@ func (h *host) disappear() error {
 	for i := range list {
 		err = errors.Join(err, h.links.AddrDel(l, &list[i]))
 	}
-	if err != nil {
-		return fmt.Errorf("remove the addresses of %s: %w", h.name, err)
-	}
-	return nil
+	return err
 }

@@ -73,7 +73,7 @@ func startProxy(arguments []string) (*proxy, error) {
 	arguments = append(arguments, "--state-dir", "", // nothing outlives the demo
 		"--table-owner", "off", // whoever watches the demo may try what happens when the tables change
 		"--log-format", "json", "-v", "4") // from 4 on every pass is logged
-	p := &proxy{process: exec.Command(ownProgram, arguments...), log: make(chan entry, 256)}
+	p := &proxy{process: exec.Command(ownProgram, arguments...), log: make(chan entry, 4096)}
 	stderr, err := p.process.StderrPipe()
 	if err == nil {
 		err = p.process.Start()
@@ -85,7 +85,7 @@ func startProxy(arguments []string) (*proxy, error) {
 	return p, nil
 }
 
-// read puts the lines of the log into the channel. It drops lines while the channel is full.
+// read puts the lines of the log into the channel, which holds more of them than a demo has.
 func (p *proxy) read(stderr io.Reader) {
 	defer close(p.log)
 	lines := bufio.NewScanner(stderr)
@@ -94,10 +94,7 @@ func (p *proxy) read(stderr io.Reader) {
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			e = entry{Level: "ERROR", Msg: lines.Text()} // the error that main prints at the end is not JSON
 		}
-		select {
-		case p.log <- e:
-		default:
-		}
+		p.log <- e
 	}
 }
 

@@ -104,11 +104,7 @@ func startStage(ctx context.Context, scene string, out, errOut io.Writer) (*exec
 // enter returns an error if this process runs in the namespaces of the machine, which the demo must not change. Otherwise it
 // creates a folder that only this process and its children see, and that disappears when they end.
 func enter(outside string) (string, error) {
-	own, err := os.Readlink(mountNamespace)
-	if err != nil {
-		return "", fmt.Errorf("find the mount namespace of this process: %w", err)
-	}
-	if os.Getpid() != 1 || outside == "" || outside == own {
+	if own, err := os.Readlink(mountNamespace); err != nil || os.Getpid() != 1 || outside == "" || outside == own {
 		return "", errors.New(`this command works only when "verdict demo" starts it; run that instead`)
 	}
 	// Otherwise the new mount would be visible outside.

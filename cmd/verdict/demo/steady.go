@@ -45,21 +45,19 @@ func (st *story) untilAsked() error {
 	return nil
 }
 
-// vanish lets a pod disappear without a word, as with a node that loses its power, and connects all the time.
+// vanish lets a pod disappear without a word, as with a node that loses its power.
 func (st *story) vanish() error {
 	gone := st.endpoints[1]
 	st.heading("4. %s vanishes without a word", gone.name)
 	if err := gone.disappear(); err != nil {
 		return err
 	}
-	trials := st.connectOften()
-	st.say("Its EndpointSlice still says that it is ready. %s", st.legend(len(trials)))
-	if err := st.draw(trials); err != nil {
+	st.say("Its EndpointSlice still says that it is ready.")
+	if err := st.draw(st.connectOften(), nil); err != nil {
 		return err
 	}
-	st.say("Verdict noticed the repeated packets, asked the pod twice, and sent it nothing any more. Clients that were\n"+
-		"waiting for it reached another pod with their next packet. The Service asks for that by the annotation\n"+
-		"%q. By default, Verdict only observes.", ejectAnnotation)
+	st.say("Verdict noticed the repeated packets, asked the pod twice, and sent it nothing any more.\n"+
+		"The Service asks for that: %s. By default, Verdict only observes.", ejectAnnotation)
 	return nil
 }
 
@@ -76,24 +74,13 @@ func (st *story) rollOut() error {
 	if err := <-updated; err != nil {
 		return fmt.Errorf("replace the pods: %w", err)
 	}
-	st.say("The program of an old pod exits at once, without preStop and without draining. Its EndpointSlice says so %v later.\n%s",
-		untilNews, st.legend(len(trials)))
+	st.say("Without preStop and without draining. The EndpointSlice says so %v later.", untilNews)
 	// What the old pod had accepted when it exited is not lost: no proxy can save it.
-	accepted := 0
-	for i := range trials {
-		if t := &trials[i]; errors.Is(t.err, unix.ECONNRESET) {
-			accepted++
-			t.err = nil
-		}
-	}
-	if err := st.draw(trials); err != nil {
+	if err := st.draw(trials, unix.ECONNRESET); err != nil {
 		return err
 	}
-	if accepted > 0 {
-		st.say("%d more were open when their pod exited.", accepted)
-	}
-	st.say("The old pods refused connections, but Verdict dropped the first refusal to each client and left these pods out.\n"+
-		"The clients' next packets, a second later, reached others. The Service asks for that by the annotation\n%s.\n"+
+	st.say("Verdict dropped the first refusal to each client. The clients' next packets reached other pods.\n"+
+		"The Service asks for that: %s.\n"+
 		"Without it, clients are refused until the EndpointSlice changes.", refusalsAnnotation)
 	return nil
 }
@@ -159,16 +146,17 @@ func slowest(trials []trial) (late int, took time.Duration) {
 	return late, took
 }
 
-// legend explains the bars.
-func (st *story) legend(n int) string {
-	return fmt.Sprintf("%d connections from %s to %s,\none every %v; each line has those that began within %v, and the bar those that were late:",
-		n, st.shop.name, atClusterIP(&st.network.families[0]), pause, perBar*pause)
-}
-
-// draw draws the connections. It returns an error if one was lost.
-func (st *story) draw(trials []trial) error {
+// draw draws the connections. It returns an error if one was lost, other than by a fault that is excused.
+func (st *story) draw(trials []trial, excused error) error {
+	st.say("%d connections from %s to %s, one every %v.\nEach line has those that began within %v, and the bar those that were late:",
+		len(trials), st.shop.name, atClusterIP(&st.network.families[0]), pause, perBar*pause)
+	accepted := 0
 	for i := range trials {
-		if t := &trials[i]; t.err != nil {
+		switch t := &trials[i]; {
+		case t.err == nil:
+		case errors.Is(t.err, excused):
+			accepted++
+		default:
 			return fmt.Errorf("connection %d of %d, which began after %v, is lost: %w", i+1, len(trials), duration(t.began), t.err)
 		}
 	}
@@ -178,5 +166,8 @@ func (st *story) draw(trials []trial) error {
 	}
 	late, took := slowest(trials)
 	st.say("\nNone was lost. %d were late, by %v at most.", late, duration(took))
+	if accepted > 0 {
+		st.say("%d more were open when their pod exited.", accepted)
+	}
 	return nil
 }

@@ -54,23 +54,16 @@ func (st *story) build() (err error) {
 	if st.shop, err = st.network.addPod("shop"); err != nil {
 		return err
 	}
-	st.heading("1. A node with four pods, and a client outside")
-	f, pods := &st.network.families[0], st.endpoints
-	st.say(`client             node                            pods
-%-11s ------ %-24s ---+--- pod-a  %-9s \
-                   runs verdict                |
-                   cluster IP %-13s    +--- pod-b  %-9s  > answer on port %d
-                   node port  %-5d            |
-                                               +--- pod-c  %-9s /
-                                               |
-                                               +--- shop   %-9s   connects
-`, f.client, f.node, pods[0].addresses[0], atClusterIP(f), pods[1].addresses[0], backendPort, nodePort, pods[2].addresses[0],
-		st.shop.addresses[0])
 	how := "as root"
 	if st.rootless {
 		how = "in a user namespace, without root"
 	}
+	st.heading("1. A node with four pods, and a client outside")
 	st.say("Each of them is a network namespace, which this program created %s.", how)
+	for _, pod := range st.endpoints {
+		st.say("%s answers at %s, port %d.", pod.name, pod.addresses[0], backendPort)
+	}
+	st.say("shop (%s) and the client (%s) connect.", st.shop.addresses[0], st.network.client.addresses[0])
 	return st.writeManifest()
 }
 
@@ -94,11 +87,12 @@ func (st *story) writeManifest() error {
 	// The proxy watches the folder and must not see half of the file.
 	draft := filepath.Join(filepath.Dir(st.dir), "web.yaml")
 	text := manifest(st.network.families, st.endpoints, st.annotation)
-	if err := os.WriteFile(draft, []byte(text), 0o600); err != nil {
-		return fmt.Errorf("write the manifest: %w", err)
+	err := os.WriteFile(draft, []byte(text), 0o600)
+	if err == nil {
+		err = os.Rename(draft, filepath.Join(st.dir, "web.yaml"))
 	}
-	if err := os.Rename(draft, filepath.Join(st.dir, "web.yaml")); err != nil {
-		return fmt.Errorf("put the manifest in place: %w", err)
+	if err != nil {
+		return fmt.Errorf("write the manifest: %w", err)
 	}
 	return nil
 }
@@ -119,10 +113,8 @@ func (st *story) start() (err error) {
 	if err != nil {
 		return err
 	}
-	st.say("verdict run %s \\\n    %s", strings.Join(arguments[:2], " "), strings.Join(arguments[2:], " "))
-	st.say("\nThe folder holds a Service with a cluster IP, a node port and three endpoints.\n"+
-		"%v after the start, the program and %d elements were in the kernel: one transaction of %.1f kB,\n"+
-		"which took the kernel %v.",
+	st.say("verdict run %s", strings.Join(arguments, " "))
+	st.say("%v later, the program and %d elements were in the kernel: one transaction of %.1f kB, which took %v.",
 		duration(time.Since(began)), pass.Added, float64(pass.Bytes)/1000, duration(pass.Kernel))
 	return nil
 }
@@ -130,47 +122,39 @@ func (st *story) start() (err error) {
 // connect sends connections to the cluster IP and the node port.
 func (st *story) connect() error {
 	st.heading("3. %d connections to each address", connections)
-	if err := st.rounds(); err != nil {
-		return err
-	}
-	st.say("\nEach spread is even within statistical noise. Otherwise the demo fails.")
-	return nil
+	return st.rounds()
 }
 
 func atClusterIP(f *family) netip.AddrPort { return netip.AddrPortFrom(f.clusterIP, servicePort) }
 func atNodePort(f *family) netip.AddrPort  { return netip.AddrPortFrom(f.node, nodePort) }
 
-// rounds connects to both frontends and draws which pods answered.
+// rounds connects to both frontends and draws which pods answered. A spread that is not even is an error.
 func (st *story) rounds() error {
 	if err := st.round("Cluster IP", st.shop, atClusterIP); err != nil {
 		return err
 	}
-	st.say("")
 	return st.round("Node port", st.network.client, atNodePort)
 }
 
 func (st *story) round(what string, from *host, target func(*family) netip.AddrPort) error {
-	var targets, pods []string
+	var pods []string
 	for _, b := range st.endpoints {
 		pods = append(pods, b.name)
 	}
 	var hits []tally
-	began := time.Now()
 	for i := range st.network.families {
-		to := target(&st.network.families[i])
-		answered, err := from.ask(to, connections)
+		f := &st.network.families[i]
+		answered, err := from.ask(target(f), connections)
 		if err != nil {
 			return err
 		}
-		hits, targets = append(hits, answered), append(targets, to.String())
-	}
-	st.say("%s %s, from %s, in %v:", what, strings.Join(targets, " and "), from.name, duration(time.Since(began)))
-	st.bars(hits)
-	for i, f := range st.network.families {
-		if err := judge(f.name, hits[i], pods); err != nil {
+		if err := judge(f.name, answered, pods); err != nil {
 			return err
 		}
+		st.say("%s %s, from %s", what, target(f), from.name)
+		hits = append(hits, answered)
 	}
+	st.bars(hits)
 	return nil
 }
 
@@ -207,23 +191,14 @@ func (st *story) remove() error {
 	if err != nil {
 		return err
 	}
-	st.say("%v after the file was written, the change was in the kernel: one transaction with %d element\n"+
-		"operations (%d added, %d deleted). It took %v in the kernel, and %v with planning.\n"+
-		"No chain or rule changed.\n",
-		duration(time.Since(began)), pass.Added+pass.Deleted, pass.Added, pass.Deleted, duration(pass.Kernel), duration(pass.Duration))
+	st.say("%v after the file was written, the change was in the kernel: one transaction.\n"+
+		"It added %d elements, deleted %d, and took %v in the kernel, %v with planning.\nNo chain or rule changed.",
+		duration(time.Since(began)), pass.Added, pass.Deleted, duration(pass.Kernel), duration(pass.Duration))
 	if err := st.rounds(); err != nil {
 		return err
 	}
-	st.say("\n%s still listens, but no connection reaches it.", gone.name)
-	return nil
-}
-
-// show names the commands that show the rules.
-func (st *story) show() error {
-	st.heading("5. The rules that the connections passed")
-	st.say("\"verdict render --manifests DIR\" prints the ruleset of a folder of manifests. On a node,\n" +
-		"\"nft list ruleset\" shows what is in the kernel, with counters, and \"verdict explain\" follows\n" +
-		"a connection through it. README.md explains the ruleset.")
+	st.say("\n%s still listens, but no connection reaches it.\n"+
+		"\"verdict render --manifests DIR\" prints the rules of a folder of manifests, and README.md explains them.", gone.name)
 	return nil
 }
 

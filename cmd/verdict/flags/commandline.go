@@ -35,7 +35,7 @@ type CommandLine struct {
 // New binds the flags of "verdict run".
 func New(fs *pflag.FlagSet) *CommandLine {
 	c := &CommandLine{flags: fs, Settings: config.Default(), fields: map[string]string{}}
-	BindSettings(fs, &c.Settings)
+	Bind(fs, &c.Settings)
 	fs.StringVar(&c.File, "config", "",
 		"`FILE` with a KubeProxyConfiguration; flags win over it. A change of the file takes effect, if necessary by a restart")
 	fs.StringVar(&c.WriteTo, "write-config-to", "", "write the configuration that is in force to `FILE`, and exit")
@@ -174,11 +174,6 @@ func (c *CommandLine) explain(err error) error {
 func (c *CommandLine) Warn(log *slog.Logger) {
 	c.ignored.warn(c.given, log)
 	unused := kubeproxyconfig.Unused(c.config)
-	for flag, field := range c.fields {
-		if why := c.ignored[flag]; why != "" {
-			unused = append(unused, field+" ("+why+")")
-		}
-	}
 	slices.Sort(unused)
 	if len(unused) > 0 {
 		log.Warn("fields of the configuration file have no effect", "file", c.File, "fields", strings.Join(unused, "; "))

@@ -13,15 +13,17 @@ type Field struct {
 	Flag  string   // which the field sets; empty: none
 	Modes []string // in which the field counts, as in kube-proxy; empty: in all
 	Why   string   // the field has no meaning, if Flag is empty
+	// Ignored is the flag of kube-proxy that has no meaning for the same reason; empty: none.
+	Ignored string
 }
 
-// Reasons that several fields and flags share.
+// Reasons that several fields share.
 const (
-	WhyMark       = "Verdict marks no packets"
-	WhyResync     = "the kernel reports each change of the tables to Verdict, so there is no periodic sync"
-	WhyWatched    = "watches deliver each change of the cluster, so nothing is read again from time to time"
+	whyMark       = "Verdict marks no packets"
+	whyResync     = "the kernel reports each change of the tables to Verdict, so there is no periodic sync"
+	whyWatched    = "watches deliver each change of the cluster, so nothing is read again from time to time"
 	whyWindows    = "it is for Windows"
-	WhyUnbuffered = "the log is not buffered and not split"
+	whyUnbuffered = "the log is not buffered and not split"
 )
 
 // Fields lists every field of the file, in the order of the type.
@@ -29,34 +31,34 @@ func Fields() []Field {
 	iptables, notNFTables := []string{modeIPTables}, []string{modeIPTables, modeIPVS}
 	ipvs, nftables := []string{modeIPVS}, []string{modeNFTables}
 	return []Field{
-		{Path: "featureGates", Why: "Verdict has no feature gates"},
+		{Path: "featureGates", Ignored: "feature-gates", Why: "Verdict has no feature gates"},
 		{Path: "clientConnection.kubeconfig", Flag: "kubeconfig"},
 		{Path: "clientConnection.acceptContentTypes", Why: "Verdict asks for protobuf, and accepts JSON"},
-		{Path: "clientConnection.contentType", Why: "Verdict sends protobuf"},
+		{Path: "clientConnection.contentType", Ignored: "kube-api-content-type", Why: "Verdict sends protobuf"},
 		{Path: "clientConnection.qps", Flag: "kube-api-qps"},
 		{Path: "clientConnection.burst", Flag: "kube-api-burst"},
 		{Path: "logging.format", Flag: "log-format"},
-		{Path: "logging.flushFrequency", Why: WhyUnbuffered},
+		{Path: "logging.flushFrequency", Ignored: "log-flush-frequency", Why: whyUnbuffered},
 		{Path: "logging.verbosity", Flag: "v"},
-		{Path: "logging.vmodule", Why: "the verbosity is the same in all source files"},
-		{Path: "logging.options.text.splitStream", Why: WhyUnbuffered},
-		{Path: "logging.options.text.infoBufferSize", Why: WhyUnbuffered},
-		{Path: "logging.options.json.splitStream", Why: WhyUnbuffered},
-		{Path: "logging.options.json.infoBufferSize", Why: WhyUnbuffered},
+		{Path: "logging.vmodule", Ignored: "vmodule", Why: "the verbosity is the same in all source files"},
+		{Path: "logging.options.text.splitStream", Ignored: "log-text-split-stream", Why: whyUnbuffered},
+		{Path: "logging.options.text.infoBufferSize", Ignored: "log-text-info-buffer-size", Why: whyUnbuffered},
+		{Path: "logging.options.json.splitStream", Ignored: "log-json-split-stream", Why: whyUnbuffered},
+		{Path: "logging.options.json.infoBufferSize", Ignored: "log-json-info-buffer-size", Why: whyUnbuffered},
 		{Path: "hostnameOverride", Flag: "hostname-override"},
 		{Path: "bindAddress", Flag: "bind-address"},
 		{Path: "healthzBindAddress", Flag: "healthz-bind-address"},
 		{Path: "metricsBindAddress", Flag: "metrics-bind-address"},
 		{Path: "bindAddressHardFail", Flag: "bind-address-hard-fail"},
 		{Path: "enableProfiling", Flag: "profiling"},
-		{Path: "showHiddenMetricsForVersion", Why: "Verdict has no hidden metrics"},
+		{Path: "showHiddenMetricsForVersion", Ignored: "show-hidden-metrics-for-version", Why: "Verdict has no hidden metrics"},
 		{Path: "mode", Flag: "proxy-mode"},
-		{Path: "iptables.masqueradeBit", Why: WhyMark},
+		{Path: "iptables.masqueradeBit", Ignored: "iptables-masquerade-bit", Why: whyMark},
 		{Path: "iptables.masqueradeAll", Flag: "masquerade-all", Modes: notNFTables},
 		{Path: "iptables.localhostNodePorts", Flag: "iptables-localhost-nodeports", Modes: iptables},
-		{Path: "iptables.syncPeriod", Why: WhyResync},
+		{Path: "iptables.syncPeriod", Ignored: "iptables-sync-period", Why: whyResync},
 		{Path: "iptables.minSyncPeriod", Flag: "min-sync-period", Modes: iptables},
-		{Path: "ipvs.syncPeriod", Why: WhyResync},
+		{Path: "ipvs.syncPeriod", Ignored: "ipvs-sync-period", Why: whyResync},
 		{Path: "ipvs.minSyncPeriod", Flag: "min-sync-period", Modes: ipvs},
 		{Path: "ipvs.scheduler", Flag: "default-scheduler", Modes: ipvs},
 		{Path: "ipvs.excludeCIDRs", Flag: "ipvs-exclude-cidrs", Modes: ipvs},
@@ -64,9 +66,9 @@ func Fields() []Field {
 		{Path: "ipvs.tcpTimeout", Flag: "ipvs-tcp-timeout", Modes: ipvs},
 		{Path: "ipvs.tcpFinTimeout", Flag: "ipvs-tcpfin-timeout", Modes: ipvs},
 		{Path: "ipvs.udpTimeout", Flag: "ipvs-udp-timeout", Modes: ipvs},
-		{Path: "nftables.masqueradeBit", Why: WhyMark},
+		{Path: "nftables.masqueradeBit", Why: whyMark},
 		{Path: "nftables.masqueradeAll", Flag: "masquerade-all", Modes: nftables},
-		{Path: "nftables.syncPeriod", Why: WhyResync},
+		{Path: "nftables.syncPeriod", Why: whyResync},
 		{Path: "nftables.minSyncPeriod", Flag: "min-sync-period", Modes: nftables},
 		{Path: "winkernel.networkName", Why: whyWindows},
 		{Path: "winkernel.sourceVip", Why: whyWindows},
@@ -86,7 +88,7 @@ func Fields() []Field {
 		{Path: "conntrack.tcpBeLiberal", Flag: "conntrack-tcp-be-liberal"},
 		{Path: "conntrack.udpTimeout", Flag: "conntrack-udp-timeout"},
 		{Path: "conntrack.udpStreamTimeout", Flag: "conntrack-udp-timeout-stream"},
-		{Path: "configSyncPeriod", Why: WhyWatched},
+		{Path: "configSyncPeriod", Ignored: "config-sync-period", Why: whyWatched},
 		{Path: "portRange", Why: "it was for the mode userspace"},
 		{Path: "windowsRunAsService", Why: whyWindows},
 	}
