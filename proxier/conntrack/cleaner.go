@@ -26,7 +26,7 @@ type flowTable interface {
 
 // Open connects to the kernel.
 func Open(o Options) (*Cleaner, error) {
-	t, err := dial(o.NetNS)
+	t, err := dial(o)
 	if err != nil {
 		return nil, err
 	}
