@@ -117,6 +117,12 @@ func TestAnswers(t *testing.T) {
 	}
 	<-p.gone
 
+	p = saying(t, answersTo(t, "IPv4"))
+	flows, err = Find(p.options(), query(unix.IPPROTO_TCP, "10.9.0.1:0", "10.0.0.9:80"))
+	if err != nil || len(flows) != 1 || flows[0].Translated || flows[0].Answered || !flows[0].Confirmed || flows[0].State != "SYN_SENT" {
+		t.Errorf("found %+v, %v", flows, err)
+	}
+
 	p = saying(t, answersTo(t, "IPv6"))
 	flows, err = Find(p.options(), query(unix.IPPROTO_UDP, "[fd00:9::1]:0", "[fd00:96::10]:53"))
 	if err != nil || len(flows) != 1 || flows[0].Src.Port() != 1009 || flows[0].State != "" {
@@ -346,7 +352,7 @@ func TestCleanConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	results, err := c.Clean(stale(service("10.96.0.10:53>10.0.0.1:5353"), service("10.96.0.10:53>10.0.0.2:5353")), nil)
-	if err != nil || len(results) != 1 || results[0].Deleted != 3 || results[0].Took <= 0 {
+	if err != nil || len(results) != 1 || results[0].Family != state.IPv4 || results[0].Deleted != 3 || results[0].Took <= 0 {
 		t.Errorf("%+v, %v", results, err)
 	}
 	got := p.taken()
@@ -363,6 +369,53 @@ func TestCleanConversation(t *testing.T) {
 		t.Error(err)
 	}
 	<-p.gone
+}
+
+// TestFilters: a few frontends are asked for one by one, each once. The kernel cannot look for addresses of IPv6 and for ranges.
+func TestFilters(t *testing.T) {
+	udp := func(to ...string) (list []filter) {
+		for _, a := range to {
+			list = append(list, filter{protocol: unix.IPPROTO_UDP, to: netip.MustParseAddrPort(a)})
+		}
+		return list
+	}
+	nowhere := netip.AddrPortFrom(netip.Addr{}, 53)
+	four := []Frontend{frontend("10.0.0.4:53"), frontend("10.0.0.3:53"), frontend("10.0.0.2:53"), frontend("10.0.0.1:53")}
+	for what, tt := range map[string]struct {
+		list []Frontend
+		want []filter
+	}{
+		"one":    {four[:1], udp("10.0.0.4:53")},
+		"four":   {four, udp("10.0.0.1:53", "10.0.0.2:53", "10.0.0.3:53", "10.0.0.4:53")},
+		"five":   {append(four[:4:4], frontend("10.0.0.1:54")), []filter{{protocol: unix.IPPROTO_UDP}}},
+		"twice":  {append(four[:4:4], four[0]), udp("10.0.0.1:53", "10.0.0.2:53", "10.0.0.3:53", "10.0.0.4:53")},
+		"IPv6":   {[]Frontend{frontend("[fd00::1]:53"), frontend("[fd00::2]:53")}, []filter{{protocol: unix.IPPROTO_UDP, to: nowhere}}},
+		"TCP":    {[]Frontend{{Port: 53, Family: state.IPv4, TCP: true}}, []filter{{protocol: unix.IPPROTO_TCP, to: nowhere}}},
+		"ranges": {[]Frontend{{Addr: four[0].Addr, Port: 53, EndPort: 60, Family: state.IPv4}}, []filter{{protocol: unix.IPPROTO_UDP}}},
+	} {
+		if got := filters(tt.list); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %+v, want %+v", what, got, tt.want)
+		}
+	}
+}
+
+// TestHalfEntry: an entry of which one direction is missing is none.
+func TestHalfEntry(t *testing.T) {
+	for _, m := range messages(t, answersTo(t, "IPv6")[0]) {
+		whole := m.Data[nlmsg.FamilySize:]
+		a := nlmsg.NewAttributes(whole)
+		a.Next()
+		first := len(a.Whole)
+		a.Next()
+		for what, half := range map[string][]byte{
+			"original": append(slices.Clone(whole[:first]), whole[first+len(a.Whole):]...), "reply": whole[first:],
+		} {
+			var e entry
+			if e.parse(nlmsg.NewAttributes(half)) {
+				t.Errorf("only the %s direction: %+v", what, e)
+			}
+		}
+	}
 }
 
 // TestFormerConversation: an error in one family does not hide the other one's frontends.
