@@ -91,3 +91,22 @@ func TestRates(t *testing.T) {
 		t.Errorf("rates of %d namespaces stay in memory", len(r.of))
 	}
 }
+
+// TestLineForgets: a namespace of which nothing waits any more stays in no memory.
+func TestLineForgets(t *testing.T) {
+	l := NewLine(10, NewRates(0, 1, time.Second), func(int) time.Duration { return 0 })
+	e := &Entry[int]{Value: 7}
+	l.Put(e, "a", start)
+	if got := l.Due(start); !slices.Equal(got, []int{7}) {
+		t.Fatalf("due: %v", got)
+	}
+	if waiting, asking := l.Counts(); waiting != 0 || asking != 1 || len(l.waiting) != 0 {
+		t.Errorf("%d wait, %d are asked, of %d namespaces", waiting, asking, len(l.waiting))
+	}
+	l.Put(e, "a", start) // it is being asked, and does not wait
+	l.Ended(e)
+	l.Put(e, "b", start)
+	if waiting, asking := l.Counts(); waiting != 1 || asking != 0 {
+		t.Errorf("%d wait, %d are asked", waiting, asking)
+	}
+}
