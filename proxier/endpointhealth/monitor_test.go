@@ -849,3 +849,49 @@ func TestSiblingsOnce(t *testing.T) {
 		t.Errorf("found again: %v", found)
 	}
 }
+
+// TestNobodyWatches: of a Service that wants nothing of this, nothing is remembered.
+func TestNobodyWatches(t *testing.T) {
+	w := newWorld(t, checksOnly)
+	w.serve(&state.Service{Name: web}, []netip.AddrPort{at(1)}, nil)
+	svc, list := w.Store.Service(web)
+	if w.Set(svc, list, nil); len(w.ledger.services) != 0 || len(w.ledger.queue) != 0 {
+		t.Errorf("%d Services are remembered, %d wait", len(w.ledger.services), len(w.ledger.queue))
+	}
+}
+
+// TestMembersWord: the detector hears what the slice of an endpoint says.
+func TestMembersWord(t *testing.T) {
+	w := newWorld(t, func(*Options) {})
+	e := state.Endpoint{Addr: at(1).Addr(), Node: "other", Serving: true, Terminating: true}
+	sl := &state.Slice{Name: web, Service: web, Ports: []state.SlicePort{{Protocol: state.TCP, Port: 8080}}, Endpoints: []state.Endpoint{e}}
+	all := func(netip.Addr) bool { return true }
+	word := func() suspicion.Word {
+		return w.walker.members(&state.Service{Name: web}, []*state.Slice{sl}, all)[at(1)].Word
+	}
+	if got, want := word(), (suspicion.Word{Node: "other", Serving: true, Terminating: true}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	sl.Endpoints[0] = state.Endpoint{Addr: at(1).Addr(), Node: "other", Ready: true}
+	if got, want := word(), (suspicion.Word{Node: "other", Ready: true}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestMemoryOfTheGone: failures of a Service that was deleted while no process ran are saved until all objects are known, and
+// forgotten then. Failures of others that the store does not know yet stay.
+func TestMemoryOfTheGone(t *testing.T) {
+	w := newWorld(t, checksOnly)
+	gone := state.Name{Namespace: "shop", Name: "gone"}
+	for _, n := range []state.Name{web, gone} {
+		w.ledger.of(n).published = state.Health{{Protocol: state.TCP, At: at(1)}}
+	}
+	w.ledger.of(gone).recalled = true
+	if list := w.ledger.failures(); len(list) != 2 {
+		t.Errorf("before all objects are known: %+v", list)
+	}
+	w.Store.MarkSynced()
+	if list := w.ledger.failures(); len(list) != 1 || list[0].Service != web || w.ledger.services[gone] != nil {
+		t.Errorf("afterwards: %+v", list)
+	}
+}

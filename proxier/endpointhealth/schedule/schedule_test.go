@@ -110,3 +110,22 @@ func TestLineForgets(t *testing.T) {
 		t.Errorf("%d wait, %d are asked", waiting, asking)
 	}
 }
+
+// TestUsedUp: while all together have used what there is, nobody has anything, or each namespace an even part.
+func TestUsedUp(t *testing.T) {
+	r := NewRates(0.1, 0.05, time.Second)
+	r.all = Bucket{Used: time.Hour, at: start}
+	if r.Left("a", start) || r.Take("a", time.Millisecond, start) {
+		t.Error("a namespace has something left")
+	}
+	r.Even = true
+	r.of["b"] = &Bucket{at: start}
+	r.of["c"] = &Bucket{at: start}
+	if got := r.rate(start); got != 0.1/3 {
+		t.Errorf("one of three namespaces has a rate of %v", got)
+	}
+	delete(r.of, "b")
+	if got := r.rate(start); got != 0.05 {
+		t.Errorf("one of two namespaces has a rate of %v", got)
+	}
+}

@@ -415,3 +415,19 @@ func TestFallIsTold(t *testing.T) {
 		t.Errorf("told %q, want %q", got, want)
 	}
 }
+
+// TestRestoredAnswer: what is shown of an endpoint that failed before this process started, and which nodes have no witness.
+func TestRestoredAnswer(t *testing.T) {
+	s := newScene(t)
+	for i, sure := range []bool{true, false} {
+		m := Member{Service: web, Word: Word{Node: "node-x"}, Nodes: 5}
+		s.d.Restore(&state.Failure{Protocol: state.TCP, At: endpointNo(i), Sure: sure}, m, s.now)
+	}
+	list := s.d.Records(web)
+	if len(list) != 2 || list[0].Answer != probe.Refused || list[1].Answer != probe.NoAnswer {
+		t.Errorf("%+v", list)
+	}
+	if q := s.d.askWitnesses(); !slices.Equal(q.Nodes, []string{"node-x"}) || len(q.Suspects) != 2 {
+		t.Errorf("nodes %q, suspects %v", q.Nodes, q.Suspects)
+	}
+}
