@@ -578,3 +578,42 @@ func TestForgetterConversation(t *testing.T) {
 		t.Errorf("after the end: %d are deleted, %d wait", len(received)-before, len(f.pending))
 	}
 }
+
+// TestUnansweredConversation: connections without an answer are asked for, and deleted if their endpoint is left out.
+func TestUnansweredConversation(t *testing.T) {
+	p := newPeer(t, nil)
+	p.answer = func(list []netlink.Message) (out [][]byte) {
+		if list[0].Header.Type == msgDelete {
+			return acks(0)(list)
+		}
+		for _, a := range answersTo(t, "IPv6") {
+			out = append(out, renumber(a, list[0].Header.Sequence))
+		}
+		return out
+	}
+	c, err := Open(p.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	to := frontend("[fd00:96::10]:80")
+	to.TCP = true
+	at := func(endpoint string) Stale {
+		return Stale{unanswered: indexOf(map[Frontend][]netip.AddrPort{to: {netip.MustParseAddrPort(endpoint)}})}
+	}
+	results, err := c.Clean(at("[fd00:a::1]:8080"), nil)
+	if err != nil || len(results) != 1 || results[0].Family != state.IPv6 || results[0].Unanswered != 1 || results[0].Deleted+results[0].Reset != 0 {
+		t.Errorf("%+v, %v", results, err)
+	}
+	got := p.taken()
+	if len(got) != 2 || got[0] != "101 request|0x300 10 3=00000000 26=00000002" || !strings.Contains(got[1], " 2=03f0 3=0050 ") {
+		t.Errorf("asked %q", got)
+	}
+	if results, err = c.Clean(at("[fd00:a::2]:8080"), nil); err != nil || len(results) != 1 || results[0].Unanswered != 0 {
+		t.Errorf("another endpoint: %+v, %v", results, err)
+	}
+	p.answer = acks(unix.EPERM)
+	if _, err = c.Clean(at("[fd00:a::1]:8080"), nil); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "delete IPv6 connections without an answer") {
+		t.Errorf("refused: %v", err)
+	}
+}
