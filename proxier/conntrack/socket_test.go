@@ -441,7 +441,7 @@ func TestFormerConversation(t *testing.T) {
 }
 
 func TestFormerIn(t *testing.T) {
-	at := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+	at := netip.MustParseAddrPort
 	loads := map[Route]Load{
 		{unix.IPPROTO_UDP, at("10.96.0.11:53"), at("10.0.0.1:53")}: {}, {unix.IPPROTO_UDP, at("10.96.0.10:54"), at("10.0.0.1:53")}: {},
 		{unix.IPPROTO_UDP, at("10.96.0.10:53"), at("10.0.0.1:53")}: {}, {unix.IPPROTO_UDP, at("10.96.0.10:53"), at("10.0.0.2:53")}: {},
