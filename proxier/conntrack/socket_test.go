@@ -540,9 +540,13 @@ func TestForgetterConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := query(unix.IPPROTO_TCP, "10.9.0.1:1", "10.0.0.1:80")
+	begin := time.Now()
 	f.Forget(q)
 	if got, want := <-received, "102 request|acknowledge 2 1{ 1{ 1=0a090001 2=0a000001 } 2{ 1=06 2=0001 3=0050 } }"; got != want {
 		t.Errorf("asked %s, want %s", got, want)
+	}
+	if took := time.Since(begin); took >= answerTimeout {
+		t.Errorf("it took %v", took)
 	}
 	f.flush()            // waits for the flush of the timer
 	add := func(n int) { // without the timer

@@ -94,7 +94,7 @@ func TestRates(t *testing.T) {
 
 // TestLineForgets: a namespace of which nothing waits any more stays in no memory.
 func TestLineForgets(t *testing.T) {
-	l := NewLine(10, NewRates(0, 1, time.Second), func(int) time.Duration { return 0 })
+	l := NewLine(NewRoom(10, 2), NewRates(0, 1, time.Second), func(int) time.Duration { return 0 })
 	e := &Entry[int]{Value: 7}
 	l.Put(e, "a", start)
 	if got := l.Due(start); !slices.Equal(got, []int{7}) {
