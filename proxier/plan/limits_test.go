@@ -219,14 +219,3 @@ func TestResetsNeedRoom(t *testing.T) {
 		equal(t, fmt.Sprintf("limit %d: resets", limit), got.Ports[0].Resets, resets)
 	}
 }
-
-// TestTablesAreCountedOnce: ports share tables of one name, whatever comes between them.
-func TestTablesAreCountedOnce(t *testing.T) {
-	var r room
-	for _, names := range []map[string]int{nil, {"a": 1}, {"b": 1}, nil} {
-		r.noteTables(names)
-	}
-	if len(r.tables) != 2 || !r.tables["a"] || !r.tables["b"] {
-		t.Errorf("%v are counted", r.tables)
-	}
-}
