@@ -25,3 +25,24 @@ func TestParseClass(t *testing.T) {
 		}
 	}
 }
+
+// TestSlotsOfClasses: a pool with affinity, even of a second, has slots with tokens. One that keeps ports has addresses.
+func TestSlotsOfClasses(t *testing.T) {
+	for want, c := range map[SetID]Class{StickySlots: {Affinity: 1}, Addresses: {SamePort: true}, Endpoints: {}} {
+		if got := c.Slots(); got != want {
+			t.Errorf("%+v: %v, want %v", c, got, want)
+		}
+	}
+	for name, want := range map[string]bool{
+		mapAffinity: true, setUnanswered: true, setRefusing: true, setHeldBack: true, setJustHeldBack: true,
+		SetNames[Endpoints]: false, SetNames[StickySlots]: false,
+	} {
+		if got := FilledByRules(name); got != want {
+			t.Errorf("%s is filled by rules: %t", name, got)
+		}
+	}
+	x := Feature{Module: "nft_fib_*"}
+	if four, six := x.Modules(IPv4), x.Modules(IPv6); four != "nft_fib_ipv4" || six != "nft_fib_ipv6" {
+		t.Errorf("modules %s and %s", four, six)
+	}
+}

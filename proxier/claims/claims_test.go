@@ -377,3 +377,17 @@ func TestProblemFields(t *testing.T) {
 		}
 	}
 }
+
+// TestNumbersAreUsedAgain: Services that come and go need no more memory than those that are there at once.
+func TestNumbersAreUsedAgain(t *testing.T) {
+	c := New()
+	for i := range 10 {
+		name := string(rune('a' + i))
+		p := planOf(name, "10.96.0.1:80/tcp")
+		c.Resolve(p, at(1))
+		c.Release(p.Name)
+	}
+	if len(c.claimants) > 2 || len(c.free) == 0 {
+		t.Errorf("%d places for Services, %d of them free", len(c.claimants), len(c.free))
+	}
+}

@@ -50,3 +50,13 @@ func TestClusterIPOfTheNode(t *testing.T) {
 	expect("external addresses", set("192.0.2.50"), "[]")
 	expect("an external IP of the node", resolve("10.96.0.1:80/tcp +192.0.2.50:80/tcp"), "alone alone ")
 }
+
+// TestHostIsReportedOnce: a Service with many ports has one Problem of an address, which names it once.
+func TestHostIsReportedOnce(t *testing.T) {
+	c := New()
+	c.SetHostAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.1")})
+	p := planOf("web", "192.0.2.1:80/tcp 192.0.2.1:81/tcp")
+	if list := c.spareHost(p); len(list) != 1 {
+		t.Errorf("%d Problems: %+v", len(list), list)
+	}
+}

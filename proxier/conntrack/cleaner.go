@@ -26,7 +26,7 @@ type flowTable interface {
 
 // Open connects to the kernel.
 func Open(o Options) (*Cleaner, error) {
-	t, err := dial(o.NetNS)
+	t, err := dial(o)
 	if err != nil {
 		return nil, err
 	}
@@ -119,13 +119,8 @@ func (c *Cleaner) delete(family state.Family, filters []filter, stale func(*entr
 			}
 		}))
 	}
-	n := 0
-	if len(keys) > 0 {
-		var err error
-		n, err = c.table.remove(family, keys)
-		errs = append(errs, err)
-	}
-	return n, errors.Join(errs...)
+	n, err := c.table.remove(family, keys)
+	return n, errors.Join(append(errs, err)...)
 }
 
 // filters find the flows to the frontends. Those for IPv6 have no address: the kernel (seen on 6.18) compares it the wrong

@@ -16,7 +16,6 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/verdict-proxy/verdict/e2e/netns"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -268,13 +267,7 @@ func TestDeletesThisVeryFlow(t *testing.T) {
 func TestLostSocket(t *testing.T) {
 	n := newNamespace(t)
 	c := n.cleaner(t)
-	raw, err := c.table.(*kernel).sock.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Control(func(fd uintptr) { netns.Lose(t, int(fd)) }); err != nil {
-		t.Fatal(err)
-	}
+	lose(t, c.table.(*kernel))
 	n.add(t, "udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53")
 	old, next := service("10.96.0.10:53>10.0.0.1:53"), service()
 	if _, err := c.Clean(stale(old, next), nodePortAddrs); !nlmsg.Lost(err) {

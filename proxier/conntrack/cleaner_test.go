@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -95,5 +96,17 @@ func TestNothingStaleAsksNothing(t *testing.T) {
 	results, err := (&Cleaner{table: f}).Clean(Stale{}, nodePortAddrs)
 	if err != nil || results != nil || f.dumps != 0 {
 		t.Errorf("results %v, error %v, %d questions", results, err, f.dumps)
+	}
+}
+
+// TestEmpty: stale flows and connections without an answer are both something to look for.
+func TestEmpty(t *testing.T) {
+	flows, connections := map[Frontend]target{{Port: 1}: {}}, map[Frontend][]netip.AddrPort{{Port: 1}: nil}
+	for what, s := range map[string]Stale{
+		"flows": {targets: indexOf(flows)}, "connections": {unanswered: indexOf(connections)}, "both": {targets: indexOf(flows), unanswered: indexOf(connections)},
+	} {
+		if s.Empty() {
+			t.Errorf("%s: nothing to look for", what)
+		}
 	}
 }

@@ -15,7 +15,7 @@ type Load struct{ Active, Inactive int }
 
 // Count reads the kernel's table once and counts the translated flows of a family.
 func Count(o Options, family state.Family) (map[Route]Load, error) {
-	k, err := dial(o.NetNS)
+	k, err := dial(o)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ const maxFound = 100
 // Find returns the flows of a client to a destination, at most 100. Without a source port the kernel walks its whole
 // table, but hands over only the flows of this protocol and port (kernel 5.8; older ones hand over all).
 func Find(o Options, q Query) ([]FoundFlow, error) {
-	k, err := dial(o.NetNS)
+	k, err := dial(o)
 	if err != nil {
 		return nil, err
 	}

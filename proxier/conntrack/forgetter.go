@@ -35,7 +35,7 @@ const (
 // OpenForgetter connects to the kernel. The report is called with an error when deleting begins to fail, and with nil when
 // it works again; it must not block.
 func OpenForgetter(o Options, report func(error)) (*Forgetter, error) {
-	k, err := dial(o.NetNS)
+	k, err := dial(o)
 	if err != nil {
 		return nil, err
 	}

@@ -20,12 +20,8 @@ func Former(o Options, has func(Frontend) (bool, error)) (list []Frontend, err e
 	var errs []error
 	for _, family := range []state.Family{state.IPv4, state.IPv6} {
 		loads, err := Count(o, family)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		found, err := formerIn(family, loads, has)
-		list, errs = append(list, found...), append(errs, err)
+		found, hasErr := formerIn(family, loads, has)
+		list, errs = append(list, found...), append(errs, err, hasErr)
 	}
 	return list, errors.Join(errs...)
 }

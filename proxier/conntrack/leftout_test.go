@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -66,5 +67,17 @@ func TestLeftOutOnce(t *testing.T) {
 	tr.Set(web, nil)
 	if looksFor("the Service is gone"); len(tr.leftOut.services) > 0 {
 		t.Error("the Tracker remembers a Service that is gone")
+	}
+}
+
+// TestFrontendThatMoves: a frontend has gone from one Service to another, and both have endpoints that are left out.
+func TestFrontendThatMoves(t *testing.T) {
+	at := netip.MustParseAddrPort
+	to, a, b := frontend("10.96.0.10:80"), at("10.0.0.1:80"), at("10.0.0.2:80")
+	l := leftOuts{services: map[state.Name]*leftOut{
+		name("old"): {endpoints: []netip.AddrPort{b}, frontends: []Frontend{to}}, name("new"): {endpoints: []netip.AddrPort{a}, frontends: []Frontend{to}},
+	}}
+	if got := l.unanswered()[to]; !slices.Equal(got, []netip.AddrPort{a, b}) {
+		t.Errorf("%v, want both endpoints, sorted", got)
 	}
 }

@@ -34,7 +34,7 @@ const openedBuffer = 32 << 20
 
 // WatchOpened begins to count. The caller closes it.
 func WatchOpened(o Options) (*Opened, error) {
-	k, err := dial(o.NetNS)
+	k, err := dial(o)
 	if err != nil {
 		return nil, err
 	}
@@ -42,10 +42,14 @@ func WatchOpened(o Options) (*Opened, error) {
 	if err := k.sock.SetsockoptInt(unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, groupNew); err != nil {
 		return nil, errors.Join(fmt.Errorf("subscribe to new flows of conntrack: %w", err), k.close())
 	}
+	return watch(k), nil
+}
+
+func watch(k *kernel) *Opened {
 	ctx, stop := context.WithCancel(context.Background())
 	w := &Opened{k: k, stop: stop, done: make(chan struct{}), count: map[Route]uint64{}}
 	go w.read(ctx)
-	return w, nil
+	return w
 }
 
 // Take returns what began since the latest call. If lost, the kernel has dropped messages, and there were more.

@@ -18,37 +18,50 @@ type Options struct {
 	// NetNS is a file descriptor of the network namespace to work in; 0: the present one. It must stay open as long as
 	// the table is used.
 	NetNS int
+	// connect opens the socket, and opens another one after it was lost; nil: connect. Tests inject faults here.
+	connect func(netns int) (*socket.Conn, error)
 }
 
 // kernel is the kernel's table, through a netlink socket.
 type kernel struct {
-	sock  *socket.Conn
-	netns int        // as in Options
-	loss  nlmsg.Loss // after it, the next question opens another socket
-	in    []byte
-	out   request
+	sock *socket.Conn
+	o    Options
+	loss nlmsg.Loss // after it, the next question opens another socket
+	in   []byte
+	out  request
 }
 
-func dial(netns int) (*kernel, error) {
-	k := &kernel{netns: netns, in: make([]byte, 1<<16)}
+func dial(o Options) (*kernel, error) {
+	if o.connect == nil {
+		o.connect = connect
+	}
+	k := &kernel{o: o, in: make([]byte, 1<<16)}
 	return k, k.open()
 }
 
 func (k *kernel) open() error {
-	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "conntrack", &socket.Config{NetNS: k.netns})
+	sock, err := k.o.connect(k.o.NetNS)
 	if err != nil {
-		return fmt.Errorf("open netlink socket to conntrack: %w", err)
-	}
-	if err := sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return errors.Join(fmt.Errorf("bind netlink socket to conntrack: %w", err), sock.Close())
-	}
-	// The answers to deletions do not need to repeat them.
-	if err := sock.SetsockoptInt(unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1); err != nil {
-		return errors.Join(fmt.Errorf("set netlink option of socket to conntrack: %w", err), sock.Close())
+		return err
 	}
 	k.sock = sock
 	k.loss.Replaced()
 	return nil
+}
+
+func connect(netns int) (*socket.Conn, error) {
+	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "conntrack", &socket.Config{NetNS: netns})
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket to conntrack: %w", err)
+	}
+	err = sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	if err == nil { // the answers to deletions do not need to repeat them
+		err = sock.SetsockoptInt(unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("set up netlink socket to conntrack: %w", err), sock.Close())
+	}
+	return sock, nil
 }
 
 func (k *kernel) close() error { return k.sock.Close() }

@@ -114,3 +114,16 @@ func TestEntry(t *testing.T) {
 		}
 	}
 }
+
+// TestICMP: what a flow of ICMP has instead of ports is not taken for its protocol.
+func TestICMP(t *testing.T) {
+	var w nlmsg.Writer
+	proto := w.Nest(tupleProto)
+	w.Uint8(protoNum, unix.IPPROTO_ICMP)
+	w.Uint8(5, 8) // the type: an echo
+	w.Unnest(proto)
+	var got tuple
+	if got.parse(nlmsg.NewAttributes(w.Buf)); got != (tuple{protocol: unix.IPPROTO_ICMP}) {
+		t.Errorf("%+v", got)
+	}
+}

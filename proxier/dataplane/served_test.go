@@ -74,3 +74,16 @@ func TestFormerNames(t *testing.T) {
 		}
 	}
 }
+
+// TestCountOf: a port has as many pools as it has lists with endpoints.
+func TestCountOf(t *testing.T) {
+	some := []plan.Endpoint{{}, {}}
+	for i, tt := range []struct {
+		cluster, local   []plan.Endpoint
+		pools, endpoints int
+	}{{nil, nil, 0, 0}, {some, nil, 1, 2}, {nil, some[:1], 1, 1}, {some, some[:1], 2, 2}} {
+		if c := countOf(&plan.Port{Cluster: tt.cluster, Local: tt.local}, 0); int(c.pools) != tt.pools || int(c.endpoints) != tt.endpoints {
+			t.Errorf("%d: %+v", i, c)
+		}
+	}
+}

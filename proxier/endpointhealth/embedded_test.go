@@ -2,6 +2,7 @@ package endpointhealth
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 )
 
@@ -18,6 +19,29 @@ func TestEmbedded(t *testing.T) {
 	} {
 		if is := w.permit.refuses(netip.AddrPortFrom(netip.MustParseAddr(addr), 80)); is != refused {
 			t.Errorf("%s is refused: %t, want %t", addr, is, refused)
+		}
+	}
+}
+
+// TestHosts: the address of IPv4 in an address of a translator, for each length of its prefix (RFC 6052, section 2.2: byte 8 is zero).
+func TestHosts(t *testing.T) {
+	for addr, want := range map[string][]string{
+		"64:ff9b:1:102:3:400::":   {"3.4.0.0", "2.3.4.0", "1.2.3.4"}, // of 48 bits, after those that other lengths read
+		"64:ff9b:1:1:2:304::":     {"2.3.4.0", "1.2.3.4", "0.1.2.3"}, // of 56 bits
+		"64:ff9b:1:0:1:203:400:0": {"4.0.0.0", "1.2.3.4", "0.1.2.3", "0.0.1.2"},
+		"64:ff9b:1::1.2.3.4":      {"1.2.3.4", "0.0.0.1"},
+		"2002:102:304::5":         {"1.2.3.4"},
+		"64:ff9b::1.2.3.4":        {"1.2.3.4"},
+		"::ffff:0:1.2.3.4":        {"1.2.3.4"},
+		"2001:db8::1.2.3.4":       nil,
+		"10.0.0.1":                nil,
+	} {
+		var got []string
+		for _, h := range hosts(netip.MustParseAddr(addr))[1:] {
+			got = append(got, h.String())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s goes on to %q, want %q", addr, got, want)
 		}
 	}
 }

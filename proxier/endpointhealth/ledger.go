@@ -191,7 +191,7 @@ func (l *ledger) failures() (list []Remembered) {
 			turns.Push(name.Namespace, name)
 		}
 	}
-	for _, name, more := turns.Pop(); more && len(list) < maxRemembered; _, name, more = turns.Pop() {
+	for _, name, more := turns.Pop(); more; _, name, more = turns.Pop() {
 		health := l.services[name].published
 		for _, f := range health[:min(len(health), maxRemembered-len(list))] {
 			list = append(list, Remembered{name, f})

@@ -139,9 +139,6 @@ func (m *Monitor) suspect(list []Suspicion) {
 func (m *Monitor) suspectSiblings() {
 	now := time.Now()
 	found := m.walker.findSiblings(now)
-	if len(found) == 0 {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for at, members := range found {

@@ -230,3 +230,27 @@ func TestHoldsRefusals(t *testing.T) {
 		})
 	}
 }
+
+// TestShareOfFew: one of two may be left out, and never the only one.
+func TestShareOfFew(t *testing.T) {
+	for _, tt := range [][3]int{{0, 50, 0}, {1, 50, 0}, {2, 50, 1}, {2, 100, 1}, {3, 10, 1}, {10, 50, 5}, {10, 100, 9}} {
+		if got := share(tt[0], tt[1]); got != tt[2] {
+			t.Errorf("%d %% of %d: %d, want %d", tt[1], tt[0], got, tt[2])
+		}
+	}
+}
+
+// TestPreferred: of two endpoints with one address and port, the one that can serve more wins.
+func TestPreferred(t *testing.T) {
+	order := []flags{ready, draining, flowing, 0}
+	for i, a := range order {
+		for j, b := range order {
+			if got := preferred(a, b); got != (i < j) {
+				t.Errorf("%b wins over %b: %t", a, b, got)
+			}
+			if !preferred(a, b|terminating) || preferred(a|terminating, b) {
+				t.Errorf("%b, and %b of a Pod that is terminating", a, b)
+			}
+		}
+	}
+}

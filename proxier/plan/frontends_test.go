@@ -230,4 +230,12 @@ func TestRange(t *testing.T) {
 			"must be 80, the first one of the range",
 	})
 	equal(t, "room", got.Used.Frontends, 7)
+	shifted.Endpoints = shifted.Endpoints[:1]
+	if list := state.Bound(state.Object{}, planned(svc, []*state.Slice{same, shifted}, environment()).Problems); len(list) != 2 {
+		t.Errorf("one endpoint is not used: %+v", list)
+	}
+	svc.Ports[0].NodePort = 0
+	if list := state.Bound(state.Object{}, planned(svc, []*state.Slice{same}, environment()).Problems); len(list) != 0 {
+		t.Errorf("nothing is wrong: %+v", list)
+	}
 }

@@ -93,3 +93,23 @@ func TestPreferredNumbers(t *testing.T) {
 		t.Errorf("a pool without slots has class %d", got)
 	}
 }
+
+// TestSharedTimeout: of two classes with one affinity timeout that is no rung, the timeout stays until both have gone.
+func TestSharedTimeout(t *testing.T) {
+	c, p := New(), func() program.Program { return program.Program{Family: program.IPv4} }
+	retire := func() { c.Retire((&program.Transaction{}).For(program.IPv4), true) }
+	small, large := program.NewClass(program.Random, 2, 101*time.Second, false), program.NewClass(program.Random, 4, 101*time.Second, false)
+	w := (&program.Transaction{}).For(program.IPv4)
+	c.Acquire(w, small, p)
+	c.Acquire(w, large, p)
+	for i, class := range []program.Class{small, large} {
+		if room := c.Room(); room != ExactTimeouts-1 {
+			t.Errorf("%d went: room for %d timeouts", i, room)
+		}
+		c.Release(class)
+		retire()
+	}
+	if room := c.Room(); room != ExactTimeouts {
+		t.Errorf("both went: room for %d timeouts", room)
+	}
+}

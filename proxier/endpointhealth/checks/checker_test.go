@@ -415,3 +415,33 @@ func BenchmarkSet(b *testing.B) {
 		})
 	}
 }
+
+// TestTargetOf: another port is asked by TCP, but by a question of DNS in the protocol of the endpoint.
+func TestTargetOf(t *testing.T) {
+	at := func(p state.Protocol, port uint16) probe.Target {
+		return probe.Target{Protocol: p, At: netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port)}
+	}
+	for _, tt := range []struct {
+		kind    state.CheckKind
+		port    uint16
+		is      state.Protocol
+		want    probe.Target
+		checked bool
+	}{
+		{state.CheckOff, 0, state.TCP, probe.Target{}, false},
+		{state.CheckTCP, 0, state.TCP, at(state.TCP, 80), true},
+		{state.CheckTCP, 0, state.UDP, at(state.UDP, 80), false},
+		{state.CheckTCP, 90, state.UDP, at(state.TCP, 90), true},
+		{state.CheckHTTP, 90, state.SCTP, at(state.TCP, 90), true},
+		{state.CheckDNS, 90, state.UDP, at(state.UDP, 90), true},
+		{state.CheckDNS, 0, state.UDP, at(state.UDP, 80), true},
+		{state.CheckDNS, 90, state.SCTP, at(state.SCTP, 90), false},
+	} {
+		if got, checked := TargetOf(&state.HealthCheck{Kind: tt.kind, Port: tt.port}, at(tt.is, 80)); got != tt.want || checked != tt.checked {
+			t.Errorf("%+v: %+v, %t", tt, got, checked)
+		}
+	}
+	if _, checked := TargetOf(nil, at(state.TCP, 80)); checked {
+		t.Error("checked without a check")
+	}
+}

@@ -91,3 +91,41 @@ func TestRates(t *testing.T) {
 		t.Errorf("rates of %d namespaces stay in memory", len(r.of))
 	}
 }
+
+// TestLineForgets: a namespace of which nothing waits any more stays in no memory.
+func TestLineForgets(t *testing.T) {
+	l := NewLine(NewRoom(10, 2), NewRates(0, 1, time.Second), func(int) time.Duration { return 0 })
+	e := &Entry[int]{Value: 7}
+	l.Put(e, "a", start)
+	if got := l.Due(start); !slices.Equal(got, []int{7}) {
+		t.Fatalf("due: %v", got)
+	}
+	if waiting, asking := l.Counts(); waiting != 0 || asking != 1 || len(l.waiting) != 0 {
+		t.Errorf("%d wait, %d are asked, of %d namespaces", waiting, asking, len(l.waiting))
+	}
+	l.Put(e, "a", start) // it is being asked, and does not wait
+	l.Ended(e)
+	l.Put(e, "b", start)
+	if waiting, asking := l.Counts(); waiting != 1 || asking != 0 {
+		t.Errorf("%d wait, %d are asked", waiting, asking)
+	}
+}
+
+// TestUsedUp: while all together have used what there is, nobody has anything, or each namespace an even part.
+func TestUsedUp(t *testing.T) {
+	r := NewRates(0.1, 0.05, time.Second)
+	r.all = Bucket{Used: time.Hour, at: start}
+	if r.Left("a", start) || r.Take("a", time.Millisecond, start) {
+		t.Error("a namespace has something left")
+	}
+	r.Even = true
+	r.of["b"] = &Bucket{at: start}
+	r.of["c"] = &Bucket{at: start}
+	if got := r.rate(start); got != 0.1/3 {
+		t.Errorf("one of three namespaces has a rate of %v", got)
+	}
+	delete(r.of, "b")
+	if got := r.rate(start); got != 0.05 {
+		t.Errorf("one of two namespaces has a rate of %v", got)
+	}
+}

@@ -364,3 +364,70 @@ func BenchmarkDue(b *testing.B) {
 		})
 	}
 }
+
+// kinds lists what the detector has told since the last call, without what every suspicion causes.
+func (d *detector) kinds() (list []string) {
+	for _, n := range d.notes {
+		if k := n.Kind; k == FellAtOnce || k == NetworkLost || k == NetworkBack {
+			list = append(list, fmt.Sprint(k, n.Record.Service))
+		}
+	}
+	d.notes = nil
+	return list
+}
+
+// TestNetworkIsTold: that this node lost its network, and has it again, is told once each.
+func TestNetworkIsTold(t *testing.T) {
+	s := newScene(t)
+	none := fmt.Sprint(state.Name{})
+	for i, tt := range []struct {
+		is   Witnesses
+		want []string
+	}{
+		{NoWitness, nil},
+		{SomeAnswer, nil},
+		{AllSilent, []string{string(NetworkLost) + none}},
+		{AllSilent, nil},
+		{SomeAnswer, []string{string(NetworkBack) + none}},
+		{SomeAnswer, nil},
+		{AllSilent, []string{string(NetworkLost) + none}},
+		{NoWitness, []string{string(NetworkBack) + none}},
+	} {
+		s.d.Witnessed(tt.is, s.now)
+		if got := s.d.kinds(); !slices.Equal(got, tt.want) {
+			t.Errorf("%d: told %q, want %q", i, got, tt.want)
+		}
+	}
+}
+
+// TestFallIsTold: that endpoints on many nodes fell at once is told once, with their Service, and again the next time.
+func TestFallIsTold(t *testing.T) {
+	s := newScene(t)
+	s.fail(probe.NoAnswer, true, SomeAnswer, 0)
+	if s.d.failures(web, s.now); len(s.d.kinds()) > 0 {
+		t.Error("one endpoint is no fall")
+	}
+	s.fail(probe.NoAnswer, true, SomeAnswer, 1, 2)
+	for range 2 {
+		s.d.failures(web, s.now)
+	}
+	if got, want := s.d.kinds(), []string{fmt.Sprint(FellAtOnce, web)}; !slices.Equal(got, want) {
+		t.Errorf("told %q, want %q", got, want)
+	}
+}
+
+// TestRestoredAnswer: what is shown of an endpoint that failed before this process started, and which nodes have no witness.
+func TestRestoredAnswer(t *testing.T) {
+	s := newScene(t)
+	for i, sure := range []bool{true, false} {
+		m := Member{Service: web, Word: Word{Node: "node-x"}, Nodes: 5}
+		s.d.Restore(&state.Failure{Protocol: state.TCP, At: endpointNo(i), Sure: sure}, m, s.now)
+	}
+	list := s.d.Records(web)
+	if len(list) != 2 || list[0].Answer != probe.Refused || list[1].Answer != probe.NoAnswer {
+		t.Errorf("%+v", list)
+	}
+	if q := s.d.askWitnesses(); !slices.Equal(q.Nodes, []string{"node-x"}) || len(q.Suspects) != 2 {
+		t.Errorf("nodes %q, suspects %v", q.Nodes, q.Suspects)
+	}
+}
