@@ -13,6 +13,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -21,7 +22,8 @@ import (
 
 // ControlPlane is an API server with its etcd, in one network namespace.
 type ControlPlane struct {
-	Client kubernetes.Interface // with all rights
+	Client  kubernetes.Interface // with all rights
+	dynamic dynamic.Interface    // the same
 
 	ns        *lab.Namespace
 	server    string
@@ -100,10 +102,13 @@ func Start(o Options) (*ControlPlane, error) {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
-	if c.Client, err = kubernetes.NewForConfig(c.Config()); err != nil {
-		return nil, errors.Join(err, c.Close())
+	if c.Client, err = kubernetes.NewForConfig(c.Config()); err == nil {
+		c.dynamic, err = dynamic.NewForConfig(c.Config())
 	}
-	if err := c.ready(); err != nil {
+	if err == nil {
+		err = c.ready()
+	}
+	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil

@@ -20,20 +20,20 @@ func Families() []Family { return []Family{IPv4, IPv6} }
 
 func (f Family) String() string { return fmt.Sprintf("IPv%d", int(f)) }
 
+// FamilyOf is the family of an address.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
 // Other is the other family.
 func (f Family) Other() Family {
 	if f == IPv4 {
 		return IPv6
 	}
 	return IPv4
-}
-
-// Bits is the length of an address.
-func (f Family) Bits() int {
-	if f == IPv4 {
-		return 32
-	}
-	return 128
 }
 
 // pair is an address or range in both families.

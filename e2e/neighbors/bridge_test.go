@@ -21,7 +21,7 @@ func alone(t *testing.T, name, vip string, v4, v6 netip.Addr, port int) string {
 		out += fmt.Sprintf("---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n"+
 			"metadata: {namespace: shop, name: %[1]s-%[2]d, labels: {kubernetes.io/service-name: %[1]s}}\naddressType: %[3]s\n"+
 			"ports: [{name: tcp, protocol: TCP, port: %[4]d}, {name: udp, protocol: UDP, port: %[4]d}]\n"+
-			"endpoints: [{addresses: [%[5]q], nodeName: n1, conditions: {ready: true}}]\n", name, familyOf(a), familyOf(a), port, a)
+			"endpoints: [{addresses: [%[5]q], nodeName: n1, conditions: {ready: true}}]\n", name, lab.FamilyOf(a), lab.FamilyOf(a), port, a)
 	}
 	return out
 }

@@ -52,7 +52,7 @@ func (n *cni) start(t *testing.T, b *bed) {
 			t.Fatal(err)
 		}
 		for j, a := range addresses {
-			if f := familyOf(a.Addr()); links[j] == "eth0" && !a.Addr().IsLinkLocalUnicast() {
+			if f := lab.FamilyOf(a.Addr()); links[j] == "eth0" && !a.Addr().IsLinkLocalUnicast() {
 				n.at[f] = append(n.at[f], a.Addr())
 			}
 		}
@@ -69,13 +69,6 @@ func (n *cni) start(t *testing.T, b *bed) {
 			}
 		}
 	}
-}
-
-func familyOf(a netip.Addr) lab.Family {
-	if a.Is4() {
-		return lab.IPv4
-	}
-	return lab.IPv6
 }
 
 // config is the list of plugins that a container engine calls for each pod.

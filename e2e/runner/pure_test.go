@@ -239,7 +239,7 @@ func TestManifests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Delete("Service", "b", "web"); err != nil {
+	if err := s.Delete(object("Service", "b")); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(s.dir)
@@ -256,17 +256,16 @@ func TestManifests(t *testing.T) {
 	if got := s.Arguments(); !cmp.Equal(got, []string{"--manifests=" + s.dir}) {
 		t.Errorf("arguments %q", got)
 	}
-	if err := s.Delete("Service", "b", "web"); err == nil {
+	if err := s.Delete(object("Service", "b")); err == nil {
 		t.Error("deleting an object that does not exist is not an error")
 	}
 }
 
 func TestEndpointName(t *testing.T) {
-	b := bed(Options{})
 	for at, want := range map[string]string{
 		"10.0.1.1:8080": "a", "10.0.2.2:8081": "d:8081", "10.0.1.2:0": "b", "192.0.2.1:8080": "192.0.2.1:8080",
 	} {
-		if got := b.clients.endpointName(netip.MustParseAddrPort(at)); got != want {
+		if got := endpointName(netip.MustParseAddrPort(at)); got != want {
 			t.Errorf("%s is called %q, want %q", at, got, want)
 		}
 	}
@@ -275,7 +274,8 @@ func TestEndpointName(t *testing.T) {
 // TestFence looks at the objects of a fence, and at the kinds that a fence can wait for.
 func TestFence(t *testing.T) {
 	b := bed(Options{Family: lab.IPv6})
-	svc, slice := b.fence.fenceObjects(1001, 8082)
+	list := b.fence.fenceObjects(1001, 8082)
+	svc, slice := list[0], list[1]
 	if svc.Kind() != "Service" || slice.Kind() != "EndpointSlice" || svc.Namespace() == "default" || slice["addressType"] != "IPv6" {
 		t.Errorf("got %v and %v", svc, slice)
 	}

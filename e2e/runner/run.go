@@ -172,7 +172,7 @@ func (b *Bed) cleanUp() error {
 	for _, o := range b.objects.present {
 		// A changed Node is deleted too, because some of its fields cannot be changed back. The next scenario creates
 		// it again.
-		errs = append(errs, b.objects.source.Delete(o.Kind(), o.Namespace(), o.Name()))
+		errs = append(errs, b.objects.source.Delete(o))
 	}
 	for i := len(b.node.undo) - 1; i >= 0; i-- {
 		errs = append(errs, b.node.undo[i]())
