@@ -3,12 +3,8 @@
 package deadnode
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"flag"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,12 +12,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/objects"
 )
 
 var (
@@ -118,72 +115,24 @@ func newUpstreamBed(b *testing.B) *bed {
 	return up
 }
 
-// post writes the objects of the folder into an API server.
+// post writes the objects of the folder into an API server, and the Node object that kube-proxy waits for.
 func (b *bed) post(plane *apiserver.ControlPlane) error {
-	ctx, client := context.Background(), plane.Client
-	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("create the namespace: %w", err)
-	}
-	if err := b.postNode(ctx, plane); err != nil {
-		return err
-	}
-	var svc corev1.Service
-	err := b.decode("service.yaml", func(d *yaml.YAMLOrJSONDecoder) error { return d.Decode(&svc) }, func() error {
-		svc.Spec.IPFamilyPolicy = ptr(corev1.IPFamilyPolicyRequireDualStack)
-		svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
-		_, err := client.CoreV1().Services("shop").Create(ctx, &svc, metav1.CreateOptions{})
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	var sl discoveryv1.EndpointSlice
-	return b.decode("slices.yaml", func(d *yaml.YAMLOrJSONDecoder) error {
-		sl = discoveryv1.EndpointSlice{}
-		return d.Decode(&sl)
-	}, func() error {
-		if sl.Name == "" {
-			return nil // between two "---"
-		}
-		_, err := client.DiscoveryV1().EndpointSlices("shop").Create(ctx, &sl, metav1.CreateOptions{})
-		return err
-	})
-}
-
-// postNode creates the Node object that kube-proxy waits for.
-func (b *bed) postNode(ctx context.Context, plane *apiserver.ControlPlane) error {
-	nodes := plane.Client.CoreV1().Nodes()
-	node, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lab.NodeName}}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("create the Node: %w", err)
-	}
-	for _, address := range lab.Both("NODE_INNER") {
-		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
-	}
-	if _, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("set the addresses of the Node: %w", err)
-	}
-	return nil
-}
-
-func ptr[T any](v T) *T { return &v }
-
-// decode reads the documents of a file one after the other.
-func (b *bed) decode(name string, next func(*yaml.YAMLOrJSONDecoder) error, use func() error) error {
-	text, err := os.ReadFile(filepath.Join(b.dir, "manifests", name))
-	if err != nil {
-		return err
-	}
-	for d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
-		err := next(d)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = use()
-		}
-		if err != nil {
-			return fmt.Errorf("post %s: %w", name, err)
+	b.t.Helper()
+	node := objects.Node(lab.NodeName, "NODE_INNER", "NODE_PODS")
+	err := plane.Put(b.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, node)
+	for _, name := range []string{"service.yaml", "slices.yaml"} {
+		text, readErr := os.ReadFile(filepath.Join(b.dir, "manifests", name))
+		err = errors.Join(err, readErr)
+		for document := range strings.SplitSeq("\n"+string(text), "\n---\n") {
+			var o unstructured.Unstructured
+			err = errors.Join(err, yaml.Unmarshal([]byte(document), &o.Object))
+			if o.GetKind() == "Service" { // as the API server wants it
+				err = errors.Join(err, unstructured.SetNestedField(o.Object, "RequireDualStack", "spec", "ipFamilyPolicy"))
+			}
+			if len(o.Object) > 0 {
+				err = errors.Join(err, plane.Put(b.t.Context(), &o))
+			}
 		}
 	}
+	return err
 }

@@ -7,13 +7,15 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/daemon"
@@ -246,25 +248,17 @@ func (n *metallb) startControl(t *testing.T, b *bed) {
 func (n *metallb) create(t *testing.T, manifests string) {
 	t.Helper()
 	for manifest := range strings.SplitSeq(manifests, "---\n") {
-		field := func(name string) string { return yamlField(manifest, name) }
-		kind := strings.ToLower(field("kind"))
-		if kind == "" {
+		var o unstructured.Unstructured
+		if err := yaml.Unmarshal([]byte(manifest), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		if len(o.Object) == 0 {
 			continue
 		}
-		path := "/apis/" + field("apiVersion")
-		if field("apiVersion") == "v1" {
-			path = "/api/v1"
-		}
-		if namespace := field("namespace"); namespace != "" {
-			path += "/namespaces/" + namespace
-		}
-		path += "/" + kind + "s"
-		eventually(t, "the API server takes "+path, nil, func() bool {
-			status := 0
-			err := n.control.Client.Discovery().RESTClient().Post().AbsPath(path).SetHeader("Content-Type", "application/yaml").
-				Body([]byte(manifest)).Do(t.Context()).StatusCode(&status).Error()
-			if err != nil && status != http.StatusNotFound {
-				t.Fatalf("create %s: %v\n%s", path, err, manifest)
+		eventually(t, "the API server takes a "+o.GetKind(), nil, func() bool {
+			err := n.control.Put(t.Context(), &o)
+			if err != nil && !apierrors.IsNotFound(err) {
+				t.Fatalf("%v\n%s", err, manifest)
 			}
 			return err == nil
 		})
@@ -299,12 +293,3 @@ func (n *metallb) stop(t *testing.T, _ *bed) {
 func (*metallb) trace() string { return "" }
 
 func (*metallb) drops() bool { return false }
-
-// yamlField is the value of a field in block or flow style.
-func yamlField(manifest, name string) string {
-	m := regexp.MustCompile(`\b` + name + `: ([\w./-]+)`).FindStringSubmatch(manifest)
-	if m == nil {
-		return ""
-	}
-	return m[1]
-}
