@@ -3,13 +3,11 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -31,22 +29,10 @@ type clients struct {
 	since   time.Time
 }
 
-// run has a client connect until the test ends, or stop is called.
-func run(t *testing.T, c *rate.Client) (stop func()) {
-	t.Helper()
-	c.Patience = clientPatience
-	ctx, end := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { c.Run(ctx) })
-	stop = func() { end(); running.Wait() }
-	t.Cleanup(stop)
-	return stop
-}
-
 // connect starts the client outside, and waits until all clients get answers. Those in pods run all the time.
 func (c *cluster) connect(t *testing.T) *clients {
 	t.Helper()
-	outside := &rate.Client{Do: c.outside.Do, Sequential: true}
+	outside := &rate.Client{Do: c.outside.Do, Sequential: true, Patience: clientPatience}
 	for _, n := range c.nodes {
 		for _, a := range n.addresses() {
 			for _, network := range []string{"tcp", "udp"} {
@@ -55,7 +41,8 @@ func (c *cluster) connect(t *testing.T) *clients {
 		}
 	}
 	outside.PerSecond = clientRate * len(outside.Targets)
-	run(t, outside)
+	stop := outside.Start()
+	t.Cleanup(func() { stop() })
 	l := &clients{c: c, asked: c.nodes, outside: outside}
 	l.awaitAnswered(t, 3)
 	l.since = time.Now()

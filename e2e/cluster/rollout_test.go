@@ -66,7 +66,7 @@ func BenchmarkRollout(b *testing.B) {
 	fmt.Println(rollout.Table(runs))
 	if *rolloutPlot != "" {
 		title := fmt.Sprintf("Rolling updates of 4 pods whose program exits at once, under %d connections a second", 3*rolloutRate)
-		if err := os.WriteFile(*rolloutPlot, []byte(rollout.Picture(title, runs)), 0o644); err != nil {
+		if err := os.WriteFile(*rolloutPlot, []byte(rollout.OfUpdates(title, runs).Draw(runs)), 0o644); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -46,15 +46,15 @@ func (c *cluster) vanish(t *testing.T) (failed int) {
 	node, lost := c.nodes[0], c.nodes[1]
 	vip := strings.TrimSpace(c.must(t, "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"))
 	client := &rate.Client{
-		Targets: []*rate.Target{{Network: "tcp", Address: net.JoinHostPort(vip, "80")}}, PerSecond: vanishRate, Do: node.ns.Do,
+		Targets: []*rate.Target{{Network: "tcp", Address: net.JoinHostPort(vip, "80")}}, PerSecond: vanishRate, Patience: clientPatience,
+		Do: node.ns.Do,
 	}
-	stop := run(t, client)
+	stop := client.Start()
 	lab.Must(t, c.place.SetDown(lost.port()))
 	cut := time.Now()
 	time.Sleep(gone)
-	stop()
+	got := stop()
 	lab.Must(t, c.place.SetUp(lost.port()))
-	got := client.Since(time.Time{})
 	var lastFailure, slowest time.Duration
 	for _, a := range got {
 		slowest = max(slowest, a.Took)

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
@@ -229,8 +230,8 @@ func TestFalseAlarms(t *testing.T) {
 			list := l.end()
 			failed, slowest := 0, time.Duration(0)
 			for _, at := range list {
-				slowest = max(slowest, at.took)
-				if at.err != nil {
+				slowest = max(slowest, at.Took)
+				if at.Outcome != rate.Answered {
 					failed++
 				}
 			}

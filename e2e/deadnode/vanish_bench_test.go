@@ -5,6 +5,7 @@ package deadnode
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
+	"github.com/verdict-proxy/verdict/e2e/cluster/rollout"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/objects"
 )
@@ -34,41 +37,43 @@ const (
 // BenchmarkVanish cuts a node off, with 3 of the 10 endpoints of a Service, and goes on for as long as Kubernetes takes
 // to say so. Verdict reads its objects from a folder, kube-proxy reads the same ones from an API server.
 func BenchmarkVanish(b *testing.B) {
-	var runs []vanishRun
+	var runs []*rollout.Run
 	for b.Loop() {
-		runs = []vanishRun{vanishUnder(b, "Verdict", newBed(b, eject, tenEndpoints()))}
+		runs = []*rollout.Run{vanishUnder(b, "Verdict", newBed(b, eject, tenEndpoints()))}
 		if *upstream != "" {
 			runs = append(runs, vanishUnder(b, "kube-proxy (nftables)", newUpstreamBed(b)))
 		}
 	}
 	if *plotFile != "" {
-		if err := os.WriteFile(*plotFile, []byte(drawVanish(runs)), 0o644); err != nil {
-			b.Fatal(err)
-		}
+		lab.Must(b, os.WriteFile(*plotFile, []byte(drawVanish(runs)), 0o644))
 	}
 }
 
-// vanishRun is what happened to the connections of a load.
-type vanishRun struct {
-	name     string
-	attempts []attempt // their beginnings count from the death
+// drawVanish shows the seconds before and after the death.
+func drawVanish(runs []*rollout.Run) string {
+	p := rollout.Picture{
+		Title: "A node vanishes with 3 of 10 endpoints; the EndpointSlices do not change", Event: "the node vanished", Before: calm,
+		Failed: fmt.Sprintf("failed connections a second, of %d (patience: 5 s)", *perSecond), MostFailed: float64(*perSecond) / 2, Slowest: 6,
+		IsFailed: func(a *rate.Attempt) bool { return a.Outcome != rate.Answered },
+	}
+	return p.Draw(runs)
 }
 
-func vanishUnder(b *testing.B, name string, bed *bed) vanishRun {
+// vanishUnder returns the connections of a load around the death.
+func vanishUnder(b *testing.B, name string, bed *bed) *rollout.Run {
 	b.Helper()
-	l := bed.load(lab.Outside, vip(lab.IPv4), *rate)
+	l := bed.load(lab.Outside, vip(lab.IPv4), *perSecond)
 	time.Sleep(calm)
 	bed.vanish()
-	death := time.Since(l.began)
+	death := time.Now()
 	time.Sleep(unchanged)
-	r := vanishRun{name: name, attempts: l.end()}
-	o := judge(r.attempts, death)
+	list := l.end()
+	o := judge(list, death)
 	b.Logf("%s: %d connections, %d failed, %d took more than 1.5 s, the last of these began %s after the death, the slowest took %s",
-		name, len(r.attempts), o.failed, o.late, o.lastLate.Round(time.Millisecond), o.worst.Round(time.Millisecond))
-	for i := range r.attempts {
-		r.attempts[i].began -= death
+		name, len(list), o.failed, o.late, o.lastLate.Round(time.Millisecond), o.worst.Round(time.Millisecond))
+	return &rollout.Run{
+		Proxy: name, Updates: []rollout.Span{{Began: death, Ended: death.Add(unchanged)}}, Ways: []rollout.Way{{Name: lab.Outside, Attempts: list}},
 	}
-	return r
 }
 
 // newUpstreamBed is a world with kube-proxy on its node, and the Service of newBed.

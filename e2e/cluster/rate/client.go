@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +21,8 @@ type Client struct {
 	Patience  time.Duration // for a whole connection
 	// Sequential leaves a target out while a connection to it is under way.
 	Sequential bool
+	// KernelPorts lets the kernel choose source ports. Records of connections that fail then lack it.
+	KernelPorts bool
 	// Do calls a function in the client's network namespace; nil: in that of the process.
 	Do func(func() error) error
 	// Answer gets the answer over a connection; nil: it sends a request, and reads one line to the end of the connection.
@@ -51,9 +54,23 @@ func (c *Client) Run(ctx context.Context) {
 			continue
 		}
 		running.Go(func() {
-			c.record(c.connect(target))
+			c.record(c.Connect(target))
 			target.running.Store(false)
 		})
+	}
+}
+
+// Start makes connections until stop is called, which waits for their ends and returns them in order.
+func (c *Client) Start() (stop func() []Attempt) {
+	ctx, end := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { c.Run(ctx) })
+	return func() []Attempt {
+		end()
+		running.Wait()
+		list := c.Since(time.Time{})
+		slices.SortFunc(list, func(a, b Attempt) int { return a.Began.Compare(b.Began) })
+		return list
 	}
 }
 
@@ -84,8 +101,8 @@ func (c *Client) port() uint16 {
 	return c.nextPort
 }
 
-// connect makes one connection.
-func (c *Client) connect(to *Target) (a Attempt) {
+// Connect makes one connection.
+func (c *Client) Connect(to *Target) (a Attempt) {
 	a = Attempt{Began: time.Now(), Target: to.String(), Outcome: Answered}
 	deadline := a.Began.Add(c.Patience)
 	conn, err := c.dial(&a, to, deadline)
@@ -119,7 +136,9 @@ func (c *Client) dial(a *Attempt, to *Target, deadline time.Time) (conn net.Conn
 	address := to.address()
 	a.To, _ = netip.ParseAddrPort(address) // zero for a name, until it is resolved
 	for range 10 {
-		a.SourcePort = c.port()
+		if !c.KernelPorts {
+			a.SourcePort = c.port()
+		}
 		d := net.Dialer{Deadline: deadline, LocalAddr: &net.TCPAddr{Port: int(a.SourcePort)}, KeepAlive: -1}
 		if strings.HasPrefix(to.Network, "udp") {
 			d.LocalAddr = &net.UDPAddr{Port: int(a.SourcePort)}

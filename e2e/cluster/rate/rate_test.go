@@ -58,7 +58,7 @@ func TestOutcomes(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			l, at := listen(t)
 			test.serve(l)
-			a := (&Client{Patience: patience}).connect(To(at))
+			a := (&Client{Patience: patience}).Connect(To(at))
 			if a.Outcome != test.want || a.Lost() != test.lost {
 				t.Errorf("%+v; want %s, lost: %v", a, test.want, test.lost)
 			}
@@ -80,7 +80,7 @@ func TestServerFinishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if a := (&Client{Patience: patience}).connect(To(at)); a.Outcome != Answered { // the first one was accepted before it
+	if a := (&Client{Patience: patience}).Connect(To(at)); a.Outcome != Answered { // the first one was accepted before it
 		t.Fatalf("%+v", a)
 	}
 	_ = l.Close()
@@ -97,11 +97,11 @@ func TestServerFinishes(t *testing.T) {
 // TestHandshakeErrors: errors that loopback cannot produce.
 func TestHandshakeErrors(t *testing.T) {
 	c := Client{Patience: -time.Second}
-	if a := c.connect(To(netip.MustParseAddrPort("127.0.0.1:1"))); a.Outcome != Timeout || !a.Lost() {
+	if a := c.Connect(To(netip.MustParseAddrPort("127.0.0.1:1"))); a.Outcome != Timeout || !a.Lost() {
 		t.Errorf("a connection that is too late: %+v", a)
 	}
 	c.Patience = patience
-	if a := c.connect(To(netip.MustParseAddrPort("[ff02::1]:1"))); a.Outcome != Unreachable && a.Outcome != Failed || !a.Lost() {
+	if a := c.Connect(To(netip.MustParseAddrPort("[ff02::1]:1"))); a.Outcome != Unreachable && a.Outcome != Failed || !a.Lost() {
 		t.Errorf("a connection to a multicast address: %+v", a)
 	}
 }
@@ -157,11 +157,12 @@ func TestSequential(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &Client{Targets: []*Target{To(silent), good}, PerSecond: 100, Patience: 2 * patience, Sequential: true}
-	ctx, stop := context.WithCancel(t.Context())
-	time.AfterFunc(300*time.Millisecond, stop)
-	c.Run(ctx)
+	stop := c.Start()
+	for len(c.Since(time.Time{})) < 5 {
+		time.Sleep(time.Millisecond)
+	}
 	count := map[string]int{}
-	for _, a := range c.Since(time.Time{}) {
+	for _, a := range stop() {
 		count[a.Target+" "+string(a.Outcome)]++
 	}
 	if count["tcp "+silent.String()+" silent"] != 1 || count["udp4 localhost:"+port+" answered"] < 5 || len(count) != 2 {
