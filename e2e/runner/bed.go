@@ -113,7 +113,7 @@ func (b *Bed) Close() error {
 
 // forget clears everything that belongs to one scenario.
 func (b *Bed) forget() {
-	b.objects.present, b.clients.flows, b.clients.loops = map[string]scenario.Object{}, map[string]*flow{}, map[string]*loop{}
+	b.objects.present, b.clients.flows, b.clients.loops = map[string]scenario.Object{}, map[string]*lab.Flow{}, map[string]*loop{}
 	b.clients.crowds, b.clients.chosen, b.node.undo = map[string]crowd{}, map[string]string{}, nil
 }
 

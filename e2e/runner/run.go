@@ -62,8 +62,10 @@ func (b *Bed) prepare(s *scenario.Scenario) error {
 func (b *Bed) steps(s *scenario.Scenario) (checked int, err error) {
 	for i := 0; i < len(s.Steps); {
 		group := concurrent(s.Steps[i:])
-		if err := b.settle(&s.Steps[i]); err != nil {
-			return checked, b.failed(s, &s.Steps[i], err)
+		if s.Steps[i].Kind() != scenario.Change {
+			if err := b.Settle(); err != nil {
+				return checked, b.failed(s, &s.Steps[i], err)
+			}
 		}
 		var errs []error
 		if len(group) > 1 {
@@ -129,14 +131,6 @@ func concurrent(steps []scenario.Step) []scenario.Step {
 		n++
 	}
 	return steps[:max(n, 1)]
-}
-
-// settle waits before a step until the proxy has followed all earlier changes, if steps of this kind need that.
-func (b *Bed) settle(step *scenario.Step) error {
-	if step.Kind() == scenario.Change {
-		return nil
-	}
-	return b.Settle()
 }
 
 // failed adds the step to its error, with its place in the file.

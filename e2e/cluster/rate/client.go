@@ -1,6 +1,8 @@
 package rate
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -21,6 +23,8 @@ type Client struct {
 	Patience  time.Duration // for a whole connection
 	// Sequential leaves a target out while a connection to it is under way.
 	Sequential bool
+	// LowPort and HighPort bound the source ports. Zero: those between programs of the system and node ports.
+	LowPort, HighPort uint16
 	// KernelPorts lets the kernel choose source ports. Records of connections that fail then lack it.
 	KernelPorts bool
 	// Do calls a function in the client's network namespace; nil: in that of the process.
@@ -32,10 +36,6 @@ type Client struct {
 	attempts []Attempt
 	nextPort uint16
 }
-
-// The client chooses its ports, so that it knows them for connections that fail. Below are programs of the system, above
-// are node ports. A port returns after 100 seconds at 200 connections a second.
-const lowPort, highPort = 10000, 30000
 
 // Run makes connections until the context ends, and returns when all have ended.
 func (c *Client) Run(ctx context.Context) {
@@ -74,6 +74,13 @@ func (c *Client) Start() (stop func() []Attempt) {
 	}
 }
 
+// Made is how many connections have ended.
+func (c *Client) Made() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.attempts)
+}
+
 // Since returns the connections that have ended and began at a time or later.
 func (c *Client) Since(begin time.Time) (list []Attempt) {
 	c.mu.Lock()
@@ -92,11 +99,14 @@ func (c *Client) record(a Attempt) {
 	c.attempts = append(c.attempts, a)
 }
 
+// port is the next source port. The client chooses it, so that it knows it for connections that fail. By default, a port returns
+// after 100 seconds at 200 connections a second.
 func (c *Client) port() uint16 {
+	low, high := cmp.Or(c.LowPort, 10_000), cmp.Or(c.HighPort, 30_000)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.nextPort++; c.nextPort < lowPort || c.nextPort >= highPort {
-		c.nextPort = lowPort
+	if c.nextPort++; c.nextPort < low || c.nextPort >= high {
+		c.nextPort = low
 	}
 	return c.nextPort
 }
@@ -183,6 +193,17 @@ func (c *Client) answer(conn net.Conn) (server string, err error) {
 		return c.Answer(conn)
 	}
 	return ask(conn)
+}
+
+// FirstLine reads one line of a server that goes on to answer. The connection then ends by a reset, so that its port is free.
+func FirstLine(conn net.Conn) (server string, err error) {
+	if tcp, stream := conn.(*net.TCPConn); stream {
+		if err := tcp.SetLinger(0); err != nil {
+			return "", err
+		}
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	return strings.TrimSpace(line), err
 }
 
 // ask sends a request and reads the answer to its end. An answer is one line; over UDP, it is one datagram.
