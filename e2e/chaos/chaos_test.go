@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 3 && os.Args[1] == inject.BecomeWord {
+	if len(os.Args) > 2 && os.Args[1] == inject.BecomeWord {
 		fmt.Fprintln(os.Stderr, "chaos: become verdict:", inject.Become(os.Args[2:]))
 		os.Exit(1)
 	}

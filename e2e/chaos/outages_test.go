@@ -99,7 +99,7 @@ func systemCallsFail(b *bed, r *rand.Rand) (func() error, error) {
 	if err := b.daemon.stop(); err != nil {
 		return nil, err
 	}
-	i, err := inject.Start(b.logs, func(before ...string) (int, error) {
+	i, err := inject.Start(func(before ...string) (int, error) {
 		if err := b.daemon.start(before...); err != nil {
 			return 0, err
 		}
