@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/verdict-proxy/verdict/e2e/chaos/inject"
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 func TestMain(m *testing.M) {
@@ -33,9 +34,7 @@ func TestChaos(t *testing.T) {
 		t.Fatalf("-only: no fault has a name with %q", *only)
 	}
 	logs, err := os.MkdirTemp("", "verdict-chaos-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() {
 		if !t.Failed() {
 			os.RemoveAll(logs)

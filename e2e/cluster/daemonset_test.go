@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // TestDaemonSet restarts, upgrades and kills Verdict, and reboots a node. Clients connect all the time.
@@ -60,18 +62,14 @@ func (c *cluster) kill(t *testing.T) {
 		if err != nil || len(pids) != 1 {
 			t.Fatalf("%s has processes %v of Verdict, want one: %v", n.name(), pids, err)
 		}
-		if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, syscall.Kill(pids[0], syscall.SIGKILL))
 		err = eventually("the kubelet starts Verdict again", func() error {
 			if now := c.restarts(t, n); now == before {
 				return fmt.Errorf("on %s it has been started %s times", n.name(), now)
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 	}
 }
 
@@ -86,15 +84,9 @@ func (c *cluster) reboot(t *testing.T, l *clients) {
 	rebooted, other := c.nodes[0], c.nodes[1]
 	l.asked = []*node{other}
 	l.since = time.Now()
-	if err := rebooted.end(); err != nil {
-		t.Fatal(err)
-	}
-	if err := rebooted.forget(); err != nil {
-		t.Fatal(err)
-	}
-	if err := rebooted.start(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, rebooted.end())
+	lab.Must(t, rebooted.forget())
+	lab.Must(t, rebooted.start())
 	l.asked = c.nodes
 	l.awaitAnswered(t, settled)
 	c.ready(t, "verdict")

@@ -132,9 +132,7 @@ func (b *bed) write(name, text string) {
 	if err == nil {
 		err = lab.WriteFile(dir, name, []byte(text))
 	}
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, err)
 }
 
 func service(annotation string) string {

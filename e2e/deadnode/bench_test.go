@@ -28,14 +28,10 @@ var frontend = netip.MustParseAddrPort("10.96.0.10:80")
 func newLane(b *testing.B, g contents.Globals) *lane {
 	b.Helper()
 	path, err := measure.NewPath(fmt.Sprintf("unanswered-%t-refusing-%t", g.Unanswered, g.Refusing))
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	b.Cleanup(func() { path.Close() })
 	e, err := nft.Open(nft.Options{NetNS: path.Node.Fd()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	b.Cleanup(func() { e.Close() })
 	g.PodCIDRs = []netip.Prefix{netip.MustParsePrefix(measure.ClientRange)}
 	e.SetGlobals(g)
@@ -45,9 +41,7 @@ func newLane(b *testing.B, g contents.Globals) *lane {
 	for i := range 10 {
 		port.Cluster = append(port.Cluster, contents.Endpoint{Addr: netip.AddrPortFrom(measure.Server(i), measure.ServerPort)})
 	}
-	if err := e.Set(&port); err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, e.Set(&port))
 	if _, err := e.Apply(); err != nil {
 		b.Fatal(err)
 	}
@@ -81,9 +75,7 @@ func BenchmarkConnections(b *testing.B) {
 		for j := range lanes {
 			at := (i + j) % len(lanes)
 			c, err := lanes[at].dialer.Dial(frontend, 10)
-			if err != nil {
-				b.Fatal(err)
-			}
+			lab.Must(b, err)
 			seen[at] = append(seen[at], c.Rate())
 		}
 	}
@@ -101,9 +93,7 @@ func BenchmarkPackets(b *testing.B) {
 		for j := range lanes {
 			at := (i + j) % len(lanes)
 			rate, err := lanes[at].run(100)
-			if err != nil {
-				b.Fatal(err)
-			}
+			lab.Must(b, err)
 			seen[at] = append(seen[at], rate)
 		}
 	}
@@ -130,23 +120,17 @@ func newExchange(b *testing.B, g contents.Globals) *exchange {
 		near.Do(func() (err error) { x.client, err = net.ListenPacket("udp4", "10.250.0.2:0"); return err }),
 		far.Do(func() (err error) { x.server, err = net.ListenPacket("udp4", "10.251.0.2:8080"); return err }),
 	)
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	b.Cleanup(func() { x.client.Close(); x.server.Close() })
 	e, err := nft.Open(nft.Options{NetNS: node.Fd()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	b.Cleanup(func() { e.Close() })
 	g.PodCIDRs = []netip.Prefix{netip.MustParsePrefix(measure.ClientRange)}
 	e.SetGlobals(g)
 	err = e.Set(&contents.Port{Family: program.IPv4, Name: "default/web:udp", Protocol: 17,
 		Cluster:   []contents.Endpoint{{Addr: netip.MustParseAddrPort("10.251.0.2:8080")}},
 		Frontends: []contents.Frontend{{Addr: frontend.Addr(), Port: frontend.Port(), ClusterIP: true, Pool: program.ClusterPool}}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	if _, err := e.Apply(); err != nil {
 		b.Fatal(err)
 	}
@@ -159,9 +143,7 @@ func newExchange(b *testing.B, g contents.Globals) *exchange {
 func space(b *testing.B, name string) *lab.Namespace {
 	b.Helper()
 	n, err := lab.NewNamespace(name)
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	b.Cleanup(func() { n.Close() })
 	return n
 }

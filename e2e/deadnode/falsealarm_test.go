@@ -149,9 +149,7 @@ func (b *bed) slowPath() {
 	err := errors.Join(
 		remote.SetUp(link), remote.AddRoute(netns.Route{To: to, Link: "veth-c", Table: table}), remote.Divert(link, table),
 	)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, err)
 	remote.Must(b.t, "", "ip", "route", "replace", to.String(), "dev", link)
 	done := make(chan struct{})
 	go func() {

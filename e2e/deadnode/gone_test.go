@@ -69,9 +69,7 @@ func (b *bed) stalled(t *testing.T, l *load, die func(*bed)) (stalled bool) {
 	_, stamp, _ := strings.Cut(line[strings.LastIndexByte(line, '\n')+1:], "time=")
 	stamp, _, _ = strings.Cut(stamp, " ")
 	at, err := time.Parse(time.RFC3339Nano, stamp)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, err)
 	for _, a := range list {
 		if a.Outcome != rate.Answered && a.Began.Add(repeats).After(at) {
 			t.Errorf("a connection of %s fails, although the flows were deleted by %s", a.Began, at)

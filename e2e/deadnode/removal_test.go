@@ -76,9 +76,7 @@ func TestOnRemoval(t *testing.T) {
 			if t.Failed() || annotation == "" {
 				return
 			}
-			if err := os.Remove(filepath.Join(b.dir, "manifests", "slices.yaml")); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, os.Remove(filepath.Join(b.dir, "manifests", "slices.yaml")))
 			// No endpoint is left that could reset them.
 			for _, o := range list {
 				if o.pod != gone {

@@ -83,9 +83,7 @@ func newUpstreamBed(b *testing.B) *bed {
 	plane, err := apiserver.StartIn(up.World, apiserver.Options{
 		Binaries: *upstream, Dir: up.dir, ServiceRanges: strings.Join(lab.Both("SERVICES"), ","),
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	b.Cleanup(func() {
 		if err := plane.Close(); err != nil {
 			b.Error(err)
@@ -93,21 +91,15 @@ func newUpstreamBed(b *testing.B) *bed {
 	})
 	up.write("service.yaml", service(""))
 	up.slices(tenEndpoints())
-	if err := up.post(plane); err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, up.post(plane))
 	kubeconfig, err := plane.KubeProxy()
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	up.process, err = lab.NewProcess(lab.ProcessOptions{Name: "kube-proxy", Namespace: up.Node, Dir: up.dir, Command: []string{
 		filepath.Join(*upstream, "kube-proxy"), "--kubeconfig=" + kubeconfig, "--hostname-override=" + lab.NodeName,
 		"--cluster-cidr=10.0.0.0/16,fd00:10::/48", "--proxy-mode=nftables", "--conntrack-max-per-core=0", "--conntrack-min=0",
 		"--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s", "--v=2",
 	}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	b.Cleanup(func() {
 		if b.Failed() {
 			b.Log(up.process.Log(60))

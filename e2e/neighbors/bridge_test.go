@@ -56,9 +56,7 @@ func TestPodsOnOneBridge(t *testing.T) {
 	for _, on := range []int{1, 0} {
 		for _, f := range lab.Families() {
 			call := map[lab.Family]string{lab.IPv4: "iptables", lab.IPv6: "ip6tables"}[f]
-			if err := b.Node.Sysctl(fmt.Sprintf("net.bridge.bridge-nf-call-%s=%d", call, on)); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, b.Node.Sysctl(fmt.Sprintf("net.bridge.bridge-nf-call-%s=%d", call, on)))
 			q := lab.Question{Protocol: lab.TCP, To: lab.AddressPort(f, "VIP5", servicePort), Patience: 10 * time.Second}
 			if on == 0 {
 				q.Patience = 2 * time.Second

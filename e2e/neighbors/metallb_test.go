@@ -38,9 +38,7 @@ func TestMetalLB(t *testing.T) {
 	needs(t, "/usr/lib/frr/bgpd")
 	folder := build(t, "metallb")
 	server, err := apiserver.Build("etcd", "kube-apiserver")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	testNeighbor(t, func() neighbor { return &metallb{folder: folder, server: server} })
 	t.Run("policy Local", func(t *testing.T) {
 		b, n := newBed(t), &metallb{folder: folder, server: server}
@@ -123,9 +121,7 @@ func startRouter(t *testing.T, b *bed) {
 			"/usr/lib/frr/" + name, "-f", map[string]string{"zebra": "/dev/null", "bgpd": "/run/bgpd.conf"}[name],
 			"-i", "/run/frr/" + name + ".pid", "-z", "/run/frr/zserv.api", "--log", "stdout", "-P", "0",
 		})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		t.Cleanup(func() { _ = p.Kill() })
 		if name == "zebra" {
 			eventually(t, "zebra listens", p, func() bool { return s.succeeds("test", "-S", "/run/frr/zserv.api") })
@@ -179,9 +175,7 @@ func (n *metallb) start(t *testing.T, b *bed) {
 		n.startControl(t, b)
 	}
 	kubeconfig, err := n.control.Admin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	n.speaker = b.newSystem(t).start(t, "speaker", "env", "KUBECONFIG="+kubeconfig, filepath.Join(n.folder, "speaker"),
 		"--namespace=metallb-system", "--node-name=n1", "--pod-name=speaker", "--host=127.0.0.1")
 	for _, f := range lab.Families() {
@@ -198,9 +192,7 @@ func (n *metallb) startControl(t *testing.T, b *bed) {
 	control, err := apiserver.StartIn(b.World, apiserver.Options{
 		Binaries: n.server, Dir: t.TempDir(), ServiceRanges: lab.MustText(lab.IPv4, "SERVICES") + "," + lab.MustText(lab.IPv6, "SERVICES"),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = control.Close() })
 	n.control = control
 	definitions, err := filepath.Glob(filepath.Join(n.folder, "crds/*.yaml"))
@@ -209,9 +201,7 @@ func (n *metallb) startControl(t *testing.T, b *bed) {
 	}
 	for _, file := range definitions {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		n.create(t, string(text))
 	}
 	ranges, how, families := `203.0.113.0/24, "2001:db8:203::/64"`, byL2, lab.Families()
@@ -222,9 +212,7 @@ func (n *metallb) startControl(t *testing.T, b *bed) {
 	for name, lb := range map[string]string{"web": "LB1", "local": "LB2"} {
 		for _, file := range []string{name, name + "-slices"} {
 			text, err := os.ReadFile(filepath.Join(b.objects, file+".yaml"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			n.create(t, string(text))
 		}
 		var ingress []string
@@ -249,9 +237,7 @@ func (n *metallb) create(t *testing.T, manifests string) {
 	t.Helper()
 	for manifest := range strings.SplitSeq(manifests, "---\n") {
 		var o unstructured.Unstructured
-		if err := yaml.Unmarshal([]byte(manifest), &o.Object); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, yaml.Unmarshal([]byte(manifest), &o.Object))
 		if len(o.Object) == 0 {
 			continue
 		}

@@ -128,9 +128,7 @@ func TestGood(t *testing.T) {
 func steps(t *testing.T, lines ...string) []scenario.Step {
 	t.Helper()
 	list, err := scenario.Parse("f.txt", "== s\n"+strings.Join(lines, "\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return list[0].Steps
 }
 
@@ -228,24 +226,16 @@ func TestCommandWithIPVS(t *testing.T) {
 // TestManifests expects one file for each object.
 func TestManifests(t *testing.T) {
 	s, err := newManifests(filepath.Join(t.TempDir(), "manifests"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	object := func(kind, namespace string) scenario.Object {
 		return scenario.Object{"kind": kind, "metadata": map[string]any{"name": "web", "namespace": namespace}}
 	}
 	for _, o := range []scenario.Object{object("Service", "a"), object("Service", "b"), object("EndpointSlice", "a"), object("Service", "a")} {
-		if err := s.Put(o); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, s.Put(o))
 	}
-	if err := s.Delete(object("Service", "b")); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.Delete(object("Service", "b")))
 	entries, err := os.ReadDir(s.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())

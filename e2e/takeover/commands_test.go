@@ -20,9 +20,7 @@ func (b *bed) command(t *testing.T, args ...string) (text string, exit int) {
 	cmd := exec.Command(programs.verdict, args...)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := b.Node.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, b.Node.Start(cmd))
 	_ = cmd.Wait() // the exit code is part of the answer
 	return out.String(), cmd.ProcessState.ExitCode()
 }
@@ -88,9 +86,7 @@ func (b *bed) checkDiff(t *testing.T, daemon *lab.Process) {
 	if got, exit := b.command(t, diff...); exit != 0 || strings.Contains(got, "element") {
 		t.Errorf("diff to the API server: exit code %d\n%s", exit, got)
 	}
-	if err := daemon.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, daemon.Stop())
 	s := newSlice(lab.IPv4)
 	s.Endpoints[1].Addresses[0] = lab.PodAddress(lab.IPv4, "b").String()
 	lab.Must(t, b.plane.Put(t.Context(), s))

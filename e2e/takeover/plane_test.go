@@ -28,9 +28,7 @@ func (b *bed) serveObjects(t *testing.T, ns *lab.Namespace) (kubeconfig string) 
 		Binaries: programs.controlPlane, Dir: b.dir, Namespace: ns, Address: b.server,
 		ServiceRanges: lab.MustText(lab.IPv4, "SERVICES") + "," + lab.MustText(lab.IPv6, "SERVICES"),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() {
 		if err := plane.Close(); err != nil {
 			t.Error(err)

@@ -123,9 +123,7 @@ func xtablesPath(t *testing.T, dir, program string) string {
 		t.Fatalf("%v; install the package iptables", err)
 	}
 	bin := filepath.Join(dir, "bin")
-	if err := os.MkdirAll(bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.MkdirAll(bin, 0o755))
 	for _, name := range []string{"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
 		if err := os.Symlink(multi, filepath.Join(bin, name)); err != nil && !errors.Is(err, os.ErrExist) {
 			t.Fatal(err)

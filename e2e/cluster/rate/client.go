@@ -195,12 +195,16 @@ func (c *Client) answer(conn net.Conn) (server string, err error) {
 	return ask(conn)
 }
 
-// FirstLine reads one line of a server that goes on to answer. The connection then ends by a reset, so that its port is free.
+// FirstLine reads one line. Over TCP, the server sends it without a request and goes on to answer. The connection then ends by a
+// reset, so that its port is free.
 func FirstLine(conn net.Conn) (server string, err error) {
 	if tcp, stream := conn.(*net.TCPConn); stream {
-		if err := tcp.SetLinger(0); err != nil {
-			return "", err
-		}
+		err = tcp.SetLinger(0)
+	} else {
+		_, err = conn.Write([]byte("?\n"))
+	}
+	if err != nil {
+		return "", err
 	}
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	return strings.TrimSpace(line), err
