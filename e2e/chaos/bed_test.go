@@ -101,7 +101,7 @@ func (b *bed) openSource(t *testing.T) (flag string) {
 	for _, name := range []string{stableNamespace, churnNamespace, hostileNamespace} {
 		lab.Must(t, b.plane.Put(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
-	kubeconfig, err := b.plane.KubeProxy()
+	kubeconfig, err := b.plane.Kubeconfig(apiserver.KubeProxy)
 	lab.Must(t, err)
 	return "--kubeconfig=" + kubeconfig
 }

@@ -92,7 +92,7 @@ func newUpstreamBed(b *testing.B) *bed {
 	up.write("service.yaml", service(""))
 	up.slices(tenEndpoints())
 	lab.Must(b, up.post(plane))
-	kubeconfig, err := plane.KubeProxy()
+	kubeconfig, err := plane.Kubeconfig(apiserver.KubeProxy)
 	lab.Must(b, err)
 	up.process, err = lab.NewProcess(lab.ProcessOptions{Name: "kube-proxy", Namespace: up.Node, Dir: up.dir, Command: []string{
 		filepath.Join(*upstream, "kube-proxy"), "--kubeconfig=" + kubeconfig, "--hostname-override=" + lab.NodeName,

@@ -5,23 +5,16 @@ package measure
 import (
 	"net/netip"
 	"testing"
-
-	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // TestCompare opens connections over all three paths. A second rule written by hand takes the place of the proxy's
 // rules.
 func TestCompare(t *testing.T) {
-	path, err := NewPath("test")
-	lab.Must(t, err)
-	defer path.Close()
+	path := NewPath(t)
 	frontend := netip.MustParseAddrPort("10.96.0.1:80")
-	dialer, err := path.NewDialer()
-	lab.Must(t, err)
-	if c, err := dialer.Dial(netip.AddrPortFrom(Server(3), ServerPort), 5); err != nil || len(c.Handshakes) != 5 || c.Rate() <= 0 {
+	if c, err := path.Dial(netip.AddrPortFrom(Server(3), ServerPort), 5); err != nil || len(c.Handshakes) != 5 || c.Rate() <= 0 {
 		t.Fatalf("to an address of the server: %+v, %v", c, err)
 	}
-	lab.Must(t, dialer.Close())
 	if err := path.Node.Load("no ruleset"); err == nil {
 		t.Error("nft took nonsense")
 	}
@@ -29,7 +22,7 @@ func TestCompare(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := Figures{}
-	lab.Must(t, Compare(path, frontend, f))
+	Compare(t, path, frontend)(f)
 	for _, name := range []string{"proxy-", "one-rule-", "no-rule-"} {
 		if f[name+"p50-ns"] <= 0 || f[name+"p99-ns"] < f[name+"p50-ns"] || f[name+"connections/sec"] <= 0 {
 			t.Errorf("%s: %+v", name, f)

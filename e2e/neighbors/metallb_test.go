@@ -174,7 +174,7 @@ func (n *metallb) start(t *testing.T, b *bed) {
 	if n.control == nil {
 		n.startControl(t, b)
 	}
-	kubeconfig, err := n.control.Admin()
+	kubeconfig, err := n.control.Kubeconfig(apiserver.Admin)
 	lab.Must(t, err)
 	n.speaker = b.newSystem(t).start(t, "speaker", "env", "KUBECONFIG="+kubeconfig, filepath.Join(n.folder, "speaker"),
 		"--namespace=metallb-system", "--node-name=n1", "--pod-name=speaker", "--host=127.0.0.1")

@@ -59,7 +59,7 @@ func newBed(t *testing.T) *bed {
 	})
 	lab.Must(t, err)
 	t.Cleanup(func() { lab.Must(t, b.plane.Close()) })
-	b.kube, err = b.plane.KubeProxy()
+	b.kube, err = b.plane.Kubeconfig(apiserver.KubeProxy)
 	lab.Must(t, err)
 	b.write(t)
 	return b

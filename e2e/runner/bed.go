@@ -96,7 +96,7 @@ func (b *Bed) openSource() error {
 	s := &apiServer{plane: plane}
 	b.objects.source = s
 	if b.upstream {
-		s.kubeconfig, err = plane.KubeProxy()
+		s.kubeconfig, err = plane.Kubeconfig(apiserver.KubeProxy)
 		return err
 	}
 	return s.deploy(b.options.Deploy)

@@ -34,7 +34,7 @@ func (b *bed) serveObjects(t *testing.T, ns *lab.Namespace) (kubeconfig string) 
 			t.Error(err)
 		}
 	})
-	if kubeconfig, err = plane.KubeProxy(); err != nil {
+	if kubeconfig, err = plane.Kubeconfig(apiserver.KubeProxy); err != nil {
 		t.Fatal(err)
 	}
 	b.plane = plane
