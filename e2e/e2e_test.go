@@ -123,9 +123,7 @@ func proxy() runner.Proxy {
 // its own API server.
 func TestScenarios(t *testing.T) {
 	list, err := scenario.Load(os.DirFS("scenarios"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var checked, scenarios atomic.Int64
 	for _, source := range strings.Split(tested.sources, ",") {
 		t.Run(source, func(t *testing.T) {
@@ -148,9 +146,7 @@ func runAll(t *testing.T, list []*scenario.Scenario, source runner.Source, famil
 		Family: family, Source: source, Proxy: proxy(), ControlPlane: tested.controlPlane, Deploy: tested.deploy,
 		Dir: filepath.Join(tested.logs, string(source)+"-"+family.String()),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer func() {
 		if err := bed.Close(); err != nil {
 			t.Error(err)

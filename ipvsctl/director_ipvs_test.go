@@ -63,17 +63,7 @@ func (d *director) open(t testing.TB) *Engine {
 }
 
 // client is the address of client i.
-func client(f lab.Family, i int) netip.Addr {
-	crowd, err := lab.Text(f, "CROWD")
-	if err != nil {
-		panic(err) // the name is in this line
-	}
-	a, err := lab.Nth(crowd, i+1)
-	if err != nil {
-		panic(err)
-	}
-	return a
-}
+func client(f lab.Family, i int) netip.Addr { return lab.Member(f, "CROWD", i+1) }
 
 // pod is the real server of pod i.
 func pod(f lab.Family, p Protocol, i int, weight uint16) RealServer {

@@ -52,13 +52,7 @@ func labFamily(f program.Family) lab.Family {
 }
 
 // named is an address in the address book of package lab.
-func named(f program.Family, name string) netip.Addr {
-	a, err := lab.Lookup(labFamily(f), name)
-	if err != nil {
-		panic(err) // the name is in a test
-	}
-	return a
-}
+func named(f program.Family, name string) netip.Addr { return lab.Address(labFamily(f), name) }
 
 func podIP(f program.Family, pod string) netip.Addr { return lab.PodAddress(labFamily(f), pod) }
 func nodeAddr(f program.Family) netip.Addr          { return named(f, "NODE") }
@@ -80,15 +74,7 @@ func podEndpoints(f program.Family, pods ...string) []contents.Endpoint {
 
 // oneOfManyClients is an address out of a range that belongs to x.
 func oneOfManyClients(f program.Family, n int) netip.Addr {
-	crowd, err := lab.Text(labFamily(f), "CROWD")
-	if err != nil {
-		panic(err) // the name is in this line
-	}
-	a, err := lab.Nth(crowd, n)
-	if err != nil {
-		panic(err)
-	}
-	return a
+	return lab.Member(labFamily(f), "CROWD", n)
 }
 
 // Waiting times: for an answer that must come, and for one that must not.

@@ -15,13 +15,6 @@ import (
 // see the client. An endpoint reaches itself through either. A backup gets nothing.
 func TestShortForm(t *testing.T) {
 	w, dir := lab.New(t), t.TempDir()
-	text := func(f lab.Family, name string) netip.Addr {
-		a, err := lab.Lookup(f, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
-	}
 	for name, masquerade := range map[string]bool{"LB1": true, "LB2": false} {
 		writeManifest(t, dir, name+".yaml", fmt.Sprintf(`apiVersion: verdict-proxy.github.io/v1alpha1
 kind: LoadBalancer
@@ -35,7 +28,7 @@ spec:
     backup: true
   - address: %s
   masquerade: %[1]t
-`, masquerade, text(lab.IPv4, name), text(lab.IPv6, name), text(lab.IPv4, "C"), text(lab.IPv4, "D"), text(lab.IPv6, "C")))
+`, masquerade, lab.Address(lab.IPv4, name), lab.Address(lab.IPv6, name), lab.Address(lab.IPv4, "C"), lab.Address(lab.IPv4, "D"), lab.Address(lab.IPv6, "C")))
 	}
 	runDaemon(t, w.Node.Namespace, dir)
 	client := w.At(t, lab.Outside)
@@ -43,10 +36,10 @@ spec:
 		for _, protocol := range []lab.Protocol{lab.TCP, lab.UDP} {
 			for name, masquerade := range map[string]bool{"LB1": true, "LB2": false} {
 				t.Run(fmt.Sprintf("%s/%s/%s", f, protocol, name), func(t *testing.T) {
-					q := lab.Question{Protocol: protocol, To: netip.AddrPortFrom(text(f, name), 80), Patience: 5 * time.Second}
+					q := lab.Question{Protocol: protocol, To: netip.AddrPortFrom(lab.Address(f, name), 80), Patience: 5 * time.Second}
 					for range 5 {
 						answer := client.Once(t, q)
-						if own := answer.Source == text(f, "X"); answer.Pod != "c" || own == masquerade {
+						if own := answer.Source == lab.Address(f, "X"); answer.Pod != "c" || own == masquerade {
 							t.Errorf("pod %s answers and sees %s", answer.Pod, answer.Source)
 						}
 					}

@@ -38,7 +38,7 @@ func TestRecordedMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig, err := c.plane.KubeProxy()
+	kubeconfig, err := c.plane.Kubeconfig(apiserver.KubeProxy)
 	if err != nil {
 		t.Fatal(err)
 	}

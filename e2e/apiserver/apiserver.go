@@ -13,6 +13,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -21,7 +22,8 @@ import (
 
 // ControlPlane is an API server with its etcd, in one network namespace.
 type ControlPlane struct {
-	Client kubernetes.Interface // with all rights
+	Client  kubernetes.Interface // with all rights
+	dynamic dynamic.Interface    // the same
 
 	ns        *lab.Namespace
 	server    string
@@ -57,14 +59,14 @@ type User struct{ Name, Group string }
 
 // Users that each API server knows. The default RBAC policy lets system:kube-proxy read what kube-proxy needs.
 const (
-	admin     = "admin"
-	kubeProxy = "system:kube-proxy"
+	Admin     = "admin" // with all rights
+	KubeProxy = "system:kube-proxy"
 )
 
 // tokens is the content of the file with the fixed tokens.
 func tokens(further []User) string {
 	text := ""
-	for _, u := range append([]User{{admin, "system:masters"}, {kubeProxy, ""}}, further...) {
+	for _, u := range append([]User{{Admin, "system:masters"}, {KubeProxy, ""}}, further...) {
 		text += fmt.Sprintf("%s,%s,%s,%s\n", token(u.Name), u.Name, u.Name, u.Group)
 	}
 	return text
@@ -100,10 +102,13 @@ func Start(o Options) (*ControlPlane, error) {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
-	if c.Client, err = kubernetes.NewForConfig(c.Config()); err != nil {
-		return nil, errors.Join(err, c.Close())
+	if c.Client, err = kubernetes.NewForConfig(c.Config()); err == nil {
+		c.dynamic, err = dynamic.NewForConfig(c.Config())
 	}
-	if err := c.ready(); err != nil {
+	if err == nil {
+		err = c.ready()
+	}
+	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
@@ -138,7 +143,7 @@ func (c *ControlPlane) apiserver(o Options) []string {
 // Config is the configuration of a client with all rights. The client connects from inside the API server's namespace.
 func (c *ControlPlane) Config() *rest.Config {
 	return &rest.Config{
-		Host: c.server, BearerToken: token(admin), QPS: -1,
+		Host: c.server, BearerToken: token(Admin), QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.files.ca},
 		Dial:            c.ns.DialContext,
 	}
@@ -167,12 +172,8 @@ func (c *ControlPlane) ready() error {
 	}
 }
 
-// KubeProxy writes a kubeconfig for the user of upstream's kube-proxy.
-func (c *ControlPlane) KubeProxy() (string, error) {
-	return c.files.kubeconfig("kube-proxy", c.server, token(kubeProxy))
-}
-
-// Kubeconfig writes a kubeconfig for one of the users in the options.
+// Kubeconfig writes a kubeconfig for a user of the options, or one that each API server knows. A new API server denies others
+// than Admin everything until it has loaded its RBAC rules.
 func (c *ControlPlane) Kubeconfig(user string) (string, error) {
 	return c.files.kubeconfig(strings.ReplaceAll(user, ":", "-"), c.server, token(user))
 }
@@ -180,11 +181,6 @@ func (c *ControlPlane) Kubeconfig(user string) (string, error) {
 // File is the path of a file that other parts of a cluster need: ca.crt (the authority of the server's certificate) or
 // sa.key (the key that signs tokens of ServiceAccounts).
 func (c *ControlPlane) File(name string) string { return c.files.path(name) }
-
-// Admin writes a kubeconfig with all rights. A new API server denies others everything until it has loaded its RBAC rules.
-func (c *ControlPlane) Admin() (string, error) {
-	return c.files.kubeconfig(admin, c.server, token(admin))
-}
 
 // ServiceAccount writes a kubeconfig with a token of a ServiceAccount, like that of a pod that runs under it.
 func (c *ControlPlane) ServiceAccount(namespace, name string) (string, error) {

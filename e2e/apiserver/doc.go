@@ -3,6 +3,7 @@
 //
 //	build.go        builds the programs
 //	apiserver.go    the two processes, and clients with all rights
+//	objects.go      writes objects
 //	outage.go       the two processes end, start again, and lose what they stored
 //	credentials.go  certificates, tokens, kubeconfig files
 package apiserver

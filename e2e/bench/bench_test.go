@@ -309,15 +309,14 @@ func cpuTime() time.Duration {
 // BenchmarkConnections opens connections through the proxy's rules, through one rule, and through none.
 func BenchmarkConnections(b *testing.B) {
 	atSizes(b, func(b *testing.B, c *cluster) {
-		path, err := measure.NewPath("program")
-		lab.Must(b, err)
+		path := measure.NewPath(b)
 		w, _ := firstSync(b, path.Node, c, true)
-		f := measure.Figures{}
+		compare, f := measure.Compare(b, path, netip.AddrPortFrom(serviceIP(0), 80)), measure.Figures{}
 		for b.Loop() {
-			lab.Must(b, measure.Compare(path, netip.AddrPortFrom(serviceIP(0), 80), f))
+			compare(f)
 		}
 		report(b, f)
-		lab.Must(b, w.close(path.Node), path.Close())
+		lab.Must(b, w.close(path.Node))
 	})
 }
 

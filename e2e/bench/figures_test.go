@@ -117,14 +117,10 @@ func TestLeftBehind(t *testing.T) {
 		t.Errorf("the table of the least change: %s, %v", out, err)
 	}
 	ns, err := lab.NewNamespace("bench-test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer ns.Close()
 	w, _ := firstSync(t, ns, newCluster(2, 1), true)
-	if err := w.close(ns); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, w.close(ns))
 	if out, err := ns.Command("nft", "list", "tables"); err != nil || out != "" {
 		t.Errorf("left behind: %q, %v", out, err)
 	}

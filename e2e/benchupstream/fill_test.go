@@ -24,12 +24,9 @@ import (
 const perTransaction = 40
 
 // fill creates Services with their slices. Creating 10,000 Services through an API server takes minutes, and 50,000 would
-// take hours, because each Service costs more the more of them exist. So the API server creates only one object of each
+// take hours, because each Service costs more the more of them exist. So the API server has created only one object of each
 // kind. All others are copies of the stored objects, which fill writes into etcd directly.
 func fill(p *plane, services int) error {
-	if err := createOne(p.client()); err != nil {
-		return err
-	}
 	store := newEtcd(p.ns)
 	t := &templates{service: &corev1.Service{}, slice: &discoveryv1.EndpointSlice{}, address: &networkingv1.IPAddress{}}
 	err := errors.Join(
@@ -65,17 +62,6 @@ func cached(client kubernetes.Interface, services int) (err error) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	return fmt.Errorf("the API server does not serve what etcd has: %w", err)
-}
-
-func createOne(client kubernetes.Interface) error {
-	ctx := context.Background()
-	if _, err := client.CoreV1().Services(metav1.NamespaceDefault).Create(ctx, newService(0), metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("create a Service: %w", err)
-	}
-	if _, err := client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Create(ctx, newSlice(0), metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("create an EndpointSlice: %w", err)
-	}
-	return nil
 }
 
 // etcd is a client of an etcd inside a namespace. It uses the JSON gateway.

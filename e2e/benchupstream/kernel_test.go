@@ -23,9 +23,7 @@ func testNamespace(t *testing.T) *lab.Namespace {
 func TestNotifications(t *testing.T) {
 	ns := testNamespace(t)
 	w, err := watchNotifications(ns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer w.close()
 	const table = "table ip t { map m { type inet_service : ipv4_addr . inet_service; }; chain c { }; }"
 	tests := []struct{ name, script, addr string }{
@@ -35,9 +33,7 @@ func TestNotifications(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if tt.addr != "" {
-			if err := w.expect(netip.MustParseAddr(tt.addr)); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, w.expect(netip.MustParseAddr(tt.addr)))
 		}
 		before := time.Now()
 		if err := ns.Load(strings.Replace(tt.script, "chain c { }", "chain c { type nat hook prerouting priority 0; }", 1)); err != nil {
@@ -68,23 +64,17 @@ func TestNotifications(t *testing.T) {
 func TestEntries(t *testing.T) {
 	ns := testNamespace(t)
 	w, err := watchEntries(ns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer w.close()
 	info, err := w.(*entries).info()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if info.entries < 5 || info.size == 0 { // four chains and an end
 		t.Errorf("an empty nat table: %+v", info)
 	}
 	if err := w.settle(30*time.Millisecond, 30*time.Second); err != nil {
 		t.Errorf("nothing changes: %v", err)
 	}
-	if err := w.expect(netip.MustParseAddr("10.0.0.1")); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, w.expect(netip.MustParseAddr("10.0.0.1")))
 	if err := w.expect(netip.MustParseAddr("10.0.0.2")); err == nil {
 		t.Error("two changes at a time are accepted")
 	}
@@ -102,9 +92,7 @@ func TestCountNFT(t *testing.T) {
 		chain base { type filter hook input priority 0; policy accept; comment "z"; ip saddr @s drop; ip daddr 10.0.0.2 accept; }
 		chain other { tcp dport { 1, 2 } return; }
 	}`
-	if err := ns.Load(script); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, ns.Load(script))
 	got := measure.Figures{}
 	countRules(t, ns, false, got)
 	if want := (measure.Figures{"chains": 2, "rules": 3, "sets": 2}); !maps.Equal(got, want) {

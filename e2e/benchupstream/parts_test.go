@@ -15,6 +15,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
@@ -33,9 +34,7 @@ func TestStoredObjects(t *testing.T) {
 	}}
 	made.service.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "someone"}}
 	list, err := made.objects(41)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	svc, sl, ip := &corev1.Service{}, &discoveryv1.EndpointSlice{}, &networkingv1.IPAddress{}
 	for i, into := range []interface {
 		metav1.Object
@@ -107,7 +106,5 @@ func TestPlot(t *testing.T) {
 
 func writeFile(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(name, []byte(text), 0o644))
 }

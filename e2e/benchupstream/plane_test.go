@@ -1,7 +1,6 @@
 package benchupstream
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -39,7 +38,7 @@ func newPlane(b testing.TB, services int) *plane {
 	})
 	lab.Must(b, err)
 	b.Cleanup(func() { lab.Must(b, p.control.Close()) })
-	lab.Must(b, p.addNode(), fill(p, services))
+	lab.Must(b, p.control.Put(b.Context(), newNode(), newService(0), newSlice(0)), fill(p, services))
 	return p
 }
 
@@ -57,16 +56,9 @@ func (p *plane) connect(b testing.TB, node *lab.Namespace) {
 	)
 }
 
-// addNode creates the Node object of the proxies.
-func (p *plane) addNode() error {
-	ctx, nodes := context.Background(), p.client().CoreV1().Nodes()
-	node, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: ownNode}}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("create the Node: %w", err)
-	}
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: measure.NodeAddress}}
-	if _, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("set the address of the Node: %w", err)
-	}
-	return nil
+// newNode is the Node object of the proxies.
+func newNode() *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: ownNode}, Status: corev1.NodeStatus{
+		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: measure.NodeAddress}},
+	}}
 }

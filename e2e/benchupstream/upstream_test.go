@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
@@ -79,11 +80,9 @@ const rest = 3 * time.Second
 // measureProxy measures one proxy on a node of its own.
 func measureProxy(b *testing.B, k *proxyKind, p *plane, services int, f measure.Figures) {
 	b.Helper()
-	path, err := measure.NewPath("bench")
-	lab.Must(b, err)
-	defer func() { lab.Must(b, path.Close()) }()
+	path := measure.NewPath(b)
 	p.connect(b, path.Node)
-	kubeconfig, err := p.control.KubeProxy()
+	kubeconfig, err := p.control.Kubeconfig(apiserver.KubeProxy)
 	lab.Must(b, err)
 	kernel, err := measure.SettledKernelMemory()
 	lab.Must(b, err)
@@ -94,7 +93,7 @@ func measureProxy(b *testing.B, k *proxyKind, p *plane, services int, f measure.
 	c := newChanger(p, services)
 	r.changes(b, c, path.Node, f)
 	r.busy(b, c, f)
-	lab.Must(b, measure.Compare(path, netip.AddrPortFrom(serviceIP(0), 80), f))
+	measure.Compare(b, path, netip.AddrPortFrom(serviceIP(0), 80))(f)
 }
 
 // firstSync waits for the first synchronization and measures its cost.

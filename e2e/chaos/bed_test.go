@@ -85,7 +85,7 @@ func (b *bed) openSource(t *testing.T) (flag string) {
 	t.Helper()
 	if *manifests {
 		dir := filepath.Join(b.logs, "manifests")
-		b.writer = folder(dir)
+		b.writer = manifestFolder(dir)
 		lab.Must(t, os.MkdirAll(dir, 0o755))
 		return "--manifests=" + dir
 	}
@@ -97,13 +97,11 @@ func (b *bed) openSource(t *testing.T) (flag string) {
 	})
 	lab.Must(t, err)
 	t.Cleanup(func() { lab.Must(t, b.plane.Close()) })
-	b.writer = apiWriter{b.plane.Client}
+	b.writer = apiWriter{b.plane}
 	for _, name := range []string{stableNamespace, churnNamespace, hostileNamespace} {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		_, err := b.plane.Client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
-		lab.Must(t, err)
+		lab.Must(t, b.plane.Put(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
-	kubeconfig, err := b.plane.KubeProxy()
+	kubeconfig, err := b.plane.Kubeconfig(apiserver.KubeProxy)
 	lab.Must(t, err)
 	return "--kubeconfig=" + kubeconfig
 }
@@ -112,11 +110,11 @@ func (b *bed) openSource(t *testing.T) (flag string) {
 func (b *bed) writeStable() error {
 	ctx := context.Background()
 	errs := []error{
-		b.writer.node(ctx, objects.Node(lab.NodeName, "NODE", "NODE_PODS")),
-		b.writer.node(ctx, objects.Node(lab.RemoteNodeName, "REMOTE", "REMOTE_PODS")),
+		b.writer.put(ctx, objects.Node(lab.NodeName, "NODE", "NODE_PODS")),
+		b.writer.put(ctx, objects.Node(lab.RemoteNodeName, "REMOTE", "REMOTE_PODS")),
 	}
 	for _, s := range stableServices() {
-		errs = append(errs, b.writer.service(ctx, s.service()), b.writeSlices(&s, s.pods()...))
+		errs = append(errs, b.writer.put(ctx, s.service()), b.writeSlices(&s, s.pods()...))
 	}
 	if b.plane != nil {
 		errs = append(errs, b.plane.Save())
@@ -130,7 +128,7 @@ func (b *bed) writeSlices(s *stable, pods ...string) error {
 	defer cancel()
 	var errs []error
 	for _, f := range lab.Families() {
-		errs = append(errs, b.writer.slice(ctx, s.slice(f, pods...)))
+		errs = append(errs, b.writer.put(ctx, s.slice(f, pods...)))
 	}
 	return errors.Join(errs...)
 }
@@ -138,7 +136,7 @@ func (b *bed) writeSlices(s *stable, pods ...string) error {
 func (b *bed) startDaemon(t *testing.T, source string) {
 	t.Helper()
 	m := startMonitor(t, b.world.Node)
-	b.daemon = &daemon{node: b.world.Node, dir: b.logs, binary: *program, others: splitFlag(*others), source: source}
+	b.daemon = &daemon{node: b.world.Node, dir: b.logs, binary: *program, versions: splitFlag(*others), source: source}
 	b.oracle = &oracle{node: b.world.Node, scratch: netns.New(t), daemon: b.daemon}
 	b.editor = &editor{node: b.world.Node, monitor: m, ledger: b.ledger, oracle: b.oracle, daemon: b.daemon}
 	t.Cleanup(func() { lab.Must(t, b.daemon.kill()) })

@@ -12,10 +12,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/verdict-proxy/verdict/e2e/chaos/inject"
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 3 && os.Args[1] == inject.BecomeWord {
+	if len(os.Args) > 2 && os.Args[1] == inject.BecomeWord {
 		fmt.Fprintln(os.Stderr, "chaos: become verdict:", inject.Become(os.Args[2:]))
 		os.Exit(1)
 	}
@@ -33,9 +34,7 @@ func TestChaos(t *testing.T) {
 		t.Fatalf("-only: no fault has a name with %q", *only)
 	}
 	logs, err := os.MkdirTemp("", "verdict-chaos-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() {
 		if !t.Failed() {
 			os.RemoveAll(logs)

@@ -30,7 +30,7 @@ const (
 // API server may be down.
 type churn struct {
 	writer
-	gate sync.Mutex // held while paused
+	gate sync.Mutex // see hold
 
 	mu              sync.Mutex
 	written, failed int
@@ -51,9 +51,9 @@ func startChurn(t *testing.T, w writer) *churn {
 	return c
 }
 
-// pause returns when no change is under way.
-func (c *churn) pause()  { c.gate.Lock() }
-func (c *churn) resume() { c.gate.Unlock() }
+// hold returns when no change is under way, and keeps changes back until release.
+func (c *churn) hold()    { c.gate.Lock() }
+func (c *churn) release() { c.gate.Unlock() }
 
 func (c *churn) run(ctx context.Context, r *rand.Rand) {
 	for ctx.Err() == nil {
@@ -84,13 +84,13 @@ func (c *churn) change(ctx context.Context, r *rand.Rand) {
 	var err error
 	switch n := r.IntN(100); {
 	case n < 10:
-		err = c.remove(ctx, churnNamespace, name)
+		err = c.remove(ctx, objects.Service(churnNamespace, name))
 	case n < 18:
-		err = c.removeSlice(ctx, churnNamespace, objects.Slice(churnNamespace, name, family, number).Name)
+		err = c.remove(ctx, objects.Slice(churnNamespace, name, family, number))
 	case n < 45:
-		err = c.service(ctx, randomService(r, name))
+		err = c.put(ctx, randomService(r, name))
 	default:
-		err = c.slice(ctx, objects.RandomSlice(r, churnNamespace, name, family, number))
+		err = c.put(ctx, objects.RandomSlice(r, churnNamespace, name, family, number))
 	}
 	c.note(err)
 }
@@ -174,7 +174,7 @@ func (c *churn) attack(r *rand.Rand) {
 		kind := objects.OneOf(r, slices.Sorted(maps.Keys(kinds))...) // in order, so that a seed repeats a choice
 		name := fmt.Sprintf("%s-%d", kind, r.IntN(2))
 		if r.IntN(2) == 0 {
-			c.note(c.remove(ctx, hostileNamespace, name))
+			c.note(c.remove(ctx, objects.Service(hostileNamespace, name)))
 			continue
 		}
 		svc := objects.Service(hostileNamespace, name)
@@ -182,12 +182,12 @@ func (c *churn) attack(r *rand.Rand) {
 		svc.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyPreferDualStack)
 		addPorts(svc, 80)
 		kinds[kind](r, svc)
-		c.note(c.service(ctx, svc))
+		c.note(c.put(ctx, svc))
 		sl := objects.Slice(hostileNamespace, name, lab.IPv4, 0)
 		for _, p := range svc.Spec.Ports[:min(100, len(svc.Spec.Ports))] { // as many as the API server takes
 			sl.Ports = append(sl.Ports, objects.SlicePort(p.Name, p.Protocol, lab.Ports()[3]))
 		}
 		objects.AddPods(sl, lab.IPv4, "b")
-		c.note(c.slice(ctx, sl))
+		c.note(c.put(ctx, sl))
 	}
 }

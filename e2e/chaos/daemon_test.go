@@ -30,7 +30,7 @@ type daemon struct {
 	node     *lab.Namespace
 	dir      string
 	binary   string
-	others   []string // the versions that do not run now
+	versions []string // those that do not run now
 	source   string   // the flag that names what it reads
 	flags    []string // that a fault has chosen and that verdict render has, too
 	extra    []string // that only verdict run has

@@ -28,14 +28,14 @@ func editFaults() []fault {
 			key := frontendOf(table, "LB1", "tcp", 80)
 			return deleteElement(table, "services", key) + fmt.Sprintf("add element %s verdict services { %s : 7:fff0 }\n", table, key)
 		}},
-		{"map of frontends flushed", 3, flush("map", "services")},
-		{"map of pools flushed", 3, flush("map", "pools")},
-		{"map of endpoints flushed", 3, flush("map", "endpoints")},
-		{"map of classes flushed", 2, flush("map", "dispatch")},
-		{"affinity flushed", 2, flush("map", "affinity")},
-		{"tokens flushed", 2, flush("map", "sticky-slots")},
+		{"map of frontends flushed", 3, flushed("map", "services")},
+		{"map of pools flushed", 3, flushed("map", "pools")},
+		{"map of endpoints flushed", 3, flushed("map", "endpoints")},
+		{"map of classes flushed", 2, flushed("map", "dispatch")},
+		{"affinity flushed", 2, flushed("map", "affinity")},
+		{"tokens flushed", 2, flushed("map", "sticky-slots")},
 		{"set flushed", 3, func(r *rand.Rand, table string) string {
-			return flush("set", objects.OneOf(r, "cluster-ips", "nodeport-addresses", "pod-cidrs", "hairpin", "service-cidrs"))(r, table)
+			return flushed("set", objects.OneOf(r, "cluster-ips", "nodeport-addresses", "pod-cidrs", "hairpin", "service-cidrs"))(r, table)
 		}},
 		{"foreign element", 3, func(r *rand.Rand, table string) string {
 			key := frontendOf(table, "VIP5", objects.OneOf(r, "tcp", "udp", "sctp"), 1+r.IntN(9))
@@ -69,7 +69,7 @@ func editFaults() []fault {
 	return append(list, fault{name: "nft: ruleset saved and restored", weight: 4, begin: saveAndRestore})
 }
 
-func flush(kind, name string) func(*rand.Rand, string) string {
+func flushed(kind, name string) func(*rand.Rand, string) string {
 	return func(_ *rand.Rand, table string) string {
 		return fmt.Sprintf("flush %s %s verdict %s\n", kind, table, name)
 	}

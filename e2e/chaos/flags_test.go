@@ -14,10 +14,10 @@ var (
 	first     = flag.Int("first", 1, "the `NUMBER` of the first round, to repeat the end of a run")
 	binaries  = flag.String("binaries", "", "`DIR` with etcd and kube-apiserver (e2e/controlplane/build.sh)")
 	program   = flag.String("verdict", "", "the `FILE` with the program under test")
-	others    = flag.String("other", "", "the `FILES` with other versions of the program, as absolute paths separated by commas, which take turns with it in one more fault")
+	others    = flag.String("other", "", "the `FILES` with other versions of the program, as absolute paths separated by commas, which take turns with it as one more of the faults")
 	only      = flag.String("only", "", "draw only faults whose names contain one of these `WORDS`, separated by commas")
-	manifests = flag.Bool("manifests", false, "the daemon follows a folder of manifests instead of an API server")
-	soak      = flag.Duration("soak", 0, "instead of rounds, watch the daemon for a `TIME`: memory, descriptors and goroutines must stay flat")
+	manifests = flag.Bool("manifests", false, "Verdict follows manifests instead of an API server")
+	soak      = flag.Duration("soak", 0, "instead of rounds, watch Verdict for a `TIME`: memory, descriptors and goroutines must stay flat")
 )
 
 // splitFlag splits a flag at its commas.

@@ -19,7 +19,7 @@ const frailPod = "b"
 func healthFaults() []fault {
 	return []fault{
 		{name: "health: endpoint vanishes", weight: 4, alone: true, begin: vanishes},
-		{name: "health: endpoint refuses", weight: 6, alone: true, begin: refuses},
+		{name: "health: endpoint refuses", weight: 6, alone: true, begin: refusing},
 		{name: "health: endpoint flaps", weight: 6, alone: true, begin: flaps},
 		{name: "health: endpoint refuses and leaves its slice", weight: 6, alone: true, begin: leaves},
 		{name: "health: checks fail", weight: 6, alone: true, begin: checksFail},
@@ -34,7 +34,7 @@ func vanishes(b *bed, r *rand.Rand) (func() error, error) {
 	}, b.world.Plug(frailPod, false)
 }
 
-func refuses(b *bed, r *rand.Rand) (func() error, error) {
+func refusing(b *bed, r *rand.Rand) (func() error, error) {
 	return func() error {
 		pause(r, 4*time.Second)
 		return refuse(b.world, frailPod, refusedTarget, false)

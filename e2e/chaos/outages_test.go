@@ -73,7 +73,7 @@ const otherVersion = "other version"
 // changeVersion has another version of the program take over. In half of the cases it starts while the first one runs, as in
 // a rolling update.
 func changeVersion(b *bed, r *rand.Rand) (func() error, error) {
-	next := &b.daemon.others[r.IntN(len(b.daemon.others))]
+	next := &b.daemon.versions[r.IntN(len(b.daemon.versions))]
 	b.daemon.binary, *next = *next, b.daemon.binary
 	b.ledger.openForAffinity()
 	b.ledger.note("the next version is %s", filepath.Base(b.daemon.binary))
@@ -99,7 +99,7 @@ func systemCallsFail(b *bed, r *rand.Rand) (func() error, error) {
 	if err := b.daemon.stop(); err != nil {
 		return nil, err
 	}
-	i, err := inject.Start(b.logs, func(before ...string) (int, error) {
+	i, err := inject.Start(func(before ...string) (int, error) {
 		if err := b.daemon.start(before...); err != nil {
 			return 0, err
 		}
@@ -235,7 +235,7 @@ func changeAddresses(b *bed, r *rand.Rand) (func() error, error) {
 	for range 1 + r.IntN(4) {
 		f := objects.OneOf(r, lab.Families()...)
 		bits := map[lab.Family]int{lab.IPv4: 24, lab.IPv6: 64}[f]
-		random, _ := lab.Nth(map[lab.Family]string{lab.IPv4: "198.18.7.0/24", lab.IPv6: "2001:db8:187::/64"}[f], 1+r.IntN(200))
+		random := lab.Member(f, "PASSING", 1+r.IntN(200))
 		what := objects.OneOf(r, []struct {
 			link string
 			addr netip.Prefix
@@ -282,7 +282,7 @@ func changeClasses(b *bed, r *rand.Rand) (func() error, error) {
 				objects.Stick(svc, objects.OneOf[int32](r, 1, 5, 600))
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), writePatience)
-			if err := b.writer.service(ctx, svc); err != nil {
+			if err := b.writer.put(ctx, svc); err != nil {
 				b.ledger.note("a class stays: %v", err) // the API server may be down
 			}
 			cancel()
@@ -310,12 +310,12 @@ func cleanUpBeside(b *bed, _ *rand.Rand) (func() error, error) {
 // damageFiles kills the daemon, damages manifests or takes their folder away, and starts the daemon again: what the kernel has
 // stays. Then the files are as they were.
 func damageFiles(b *bed, r *rand.Rand) (_ func() error, err error) {
-	b.churn.pause()
-	defer b.churn.resume()
+	b.churn.hold()
+	defer b.churn.release()
 	if err := b.daemon.kill(); err != nil {
 		return nil, err
 	}
-	dir := string(b.writer.(folder)) // the daemon follows a folder
+	dir := string(b.writer.(manifestFolder)) // the daemon follows a folder
 	repair, err := damage(dir, r)
 	if err == nil {
 		err = b.daemon.start()
@@ -341,7 +341,7 @@ func damage(dir string, r *rand.Rand) (repair func() error, err error) {
 		}
 		return errors.Join(errs...)
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "s*.yaml")) // Services and slices; the Node is not kept
+	files, err := filepath.Glob(filepath.Join(dir, "[se]*.yaml")) // Services and EndpointSlices; the Node is not kept
 	for _, file := range files {
 		if r.IntN(4) == 0 {
 			continue

@@ -42,8 +42,8 @@ func (e *editor) edit(r *rand.Rand, script string) error {
 	measured := r.IntN(2) == 0 && e.daemon.repairs() && !strings.Contains(script, "affinity") // clients fill that map
 	var before []string
 	if measured {
-		e.churn.pause()
-		defer e.churn.resume()
+		e.churn.hold()
+		defer e.churn.release()
 		time.Sleep(quiet) // until the daemon has followed the last changes
 		var err error
 		if before, err = e.oracle.kernel(); err != nil {

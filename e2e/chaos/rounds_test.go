@@ -34,8 +34,8 @@ func selectedFaults() []fault {
 	})
 }
 
-// draw chooses one to three different faults.
-func draw(faults []fault, r *rand.Rand) (drawn []*fault) {
+// drawFaults chooses one to three different faults.
+func drawFaults(faults []fault, r *rand.Rand) (drawn []*fault) {
 	total := 0
 	for i := range faults {
 		total += faults[i].weight
@@ -74,7 +74,7 @@ func (g *game) play() error {
 // round begins the faults that it draws, ends them, waits until the kernel is right, and judges what the clients saw.
 func (g *game) round(number int) error {
 	r := rand.New(rand.NewPCG(*seed, uint64(number)))
-	drawn := draw(g.faults, r)
+	drawn := drawFaults(g.faults, r)
 	names := make([]string, len(drawn))
 	for i, f := range drawn {
 		names[i] = f.name
@@ -121,8 +121,8 @@ func (g *game) inflict(r *rand.Rand, drawn []*fault) error {
 
 // settle starts what does not run, stops the churn, and waits until the kernel equals a fresh plan.
 func (g *game) settle() error {
-	g.churn.pause()
-	defer g.churn.resume()
+	g.churn.hold()
+	defer g.churn.release()
 	if err := g.daemon.start(); err != nil {
 		return err
 	}

@@ -18,9 +18,9 @@ import (
 // no endpoint is frail. Nobody sends a packet of UDP again, so its loss is a failure however long the client waits, and a
 // long wait means that a machine that stands still for some seconds loses nothing.
 const (
-	newPause  = 10 * time.Millisecond
-	openPause = 5 * time.Millisecond
-	patience  = 20 * time.Second
+	newPause       = 10 * time.Millisecond
+	openPause      = 5 * time.Millisecond
+	answerPatience = 20 * time.Second
 )
 
 // clientPlaces are where clients of the untouched Services are.
@@ -31,11 +31,11 @@ type traffic struct {
 	ledger *ledger
 
 	mu   sync.Mutex
-	seen map[netip.Addr]affinity // by client
+	seen map[netip.Addr]assigned // by client
 }
 
-// affinity is the endpoint of a client, and when it was last seen.
-type affinity struct {
+// assigned is the endpoint of a client, and when it was last seen.
+type assigned struct {
 	endpoint string
 	at       time.Time
 }
@@ -45,7 +45,7 @@ type affinity struct {
 func startTraffic(tb testing.TB, w *lab.World, l *ledger) *traffic {
 	tb.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	t := &traffic{ledger: l, seen: map[netip.Addr]affinity{}}
+	t := &traffic{ledger: l, seen: map[netip.Addr]assigned{}}
 	var ended sync.WaitGroup
 	tb.Cleanup(func() {
 		stop()
@@ -90,7 +90,7 @@ func (t *traffic) connect(ctx context.Context, place string, list []target, r *r
 
 // open makes a connection and checks who answers. It returns nil if that failed.
 func (t *traffic) open(place string, to target, kind string, start time.Time) *lab.Flow {
-	q := lab.Question{Protocol: to.protocol, To: to.to, Patience: patience}
+	q := lab.Question{Protocol: to.protocol, To: to.to, Patience: answerPatience}
 	flow, got := lab.OpenAndAsk(q)
 	switch {
 	case flow == nil, got.Outcome != lab.Answered:
@@ -116,7 +116,7 @@ func (t *traffic) open(place string, to target, kind string, start time.Time) *l
 func (t *traffic) checkAffinity(got lab.Result, place string, to target, start time.Time) {
 	t.mu.Lock()
 	before, known := t.seen[got.Client]
-	t.seen[got.Client] = affinity{endpoint: got.Answer.Name(), at: start}
+	t.seen[got.Client] = assigned{endpoint: got.Answer.Name(), at: start}
 	t.mu.Unlock()
 	if known && before.endpoint != got.Answer.Name() && !t.ledger.editedSince(before.at) {
 		t.ledger.fail(affinityLost, start, "%s from %s (%s): %s answers, and %s did before",
@@ -160,7 +160,7 @@ func (t *traffic) hold(place string, to target) *held {
 	if flow == nil {
 		return nil
 	}
-	first := flow.Send(patience)
+	first := flow.Send(answerPatience)
 	if first.Outcome != lab.Answered {
 		t.ledger.fail(openConnection, start, "%s to %s from %s (%s): %s", to.protocol, to.to, place, to.service, first)
 		flow.Close()
@@ -173,7 +173,7 @@ func (t *traffic) hold(place string, to target) *held {
 // after its last answer.
 func (t *traffic) again(place string, to target, h *held) bool {
 	start := time.Now()
-	got := h.Send(patience)
+	got := h.Send(answerPatience)
 	t.ledger.askedAgain()
 	if got.Outcome == lab.Answered && got.Answer == h.answer {
 		h.good = start

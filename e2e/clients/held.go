@@ -63,7 +63,9 @@ func (l *Loops) Use(list []*Held) {
 		for {
 			for _, h := range list {
 				if what := h.ask(); what != "" {
-					l.fail(h.Client, "the open connection: "+what)
+					l.mu.Lock()
+					l.failed = append(l.failed, l.fail(h.Client, time.Now(), "the open connection: "+what))
+					l.mu.Unlock()
 				}
 			}
 			select {

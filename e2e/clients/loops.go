@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
@@ -24,120 +24,107 @@ func (c Client) String() string { return fmt.Sprintf("from %s: %s", c.Place, c.Q
 
 // Loops are clients that connect again and again.
 type Loops struct {
-	world    *lab.World
-	patience time.Duration // of the clients
-	stop     chan struct{}
-	running  sync.WaitGroup
-	asked    atomic.Int64
-	failed   atomic.Int64
-	excused  atomic.Int64
-	mu       sync.Mutex
-	phase    string    // what happens now
-	failures []failure // the first ones
-	excuses  []excuse
+	clients []Client
+	rates   []*rate.Client
+	end     []func() []rate.Attempt
+	stop    chan struct{}
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	failed  []failure // of connections that stay open
+	excuses []span
+	phases  []span
 }
+
+// span is a time with a name.
+type span struct {
+	from, to time.Time // to is zero until the end
+	what     string
+}
+
+func (s span) has(at time.Time) bool { return !at.Before(s.from) && (s.to.IsZero() || at.Before(s.to)) }
 
 // Start starts a loop for each client. A client pauses between two connections, so that it does not run out of ports.
 func Start(t *testing.T, w *lab.World, clients []Client, pause time.Duration) *Loops {
 	t.Helper()
-	l := &Loops{world: w, stop: make(chan struct{})}
+	l := &Loops{clients: clients, stop: make(chan struct{})}
 	for _, c := range clients {
-		l.patience = max(l.patience, c.Question.Patience)
-		place := w.At(t, c.Place)
-		l.running.Go(func() {
-			for {
-				select {
-				case <-l.stop:
-					return
-				case <-time.After(pause):
-				}
-				l.asked.Add(1)
-				l.ask(place, c)
-			}
-		})
+		q := c.Question
+		r := &rate.Client{
+			Targets:   []*rate.Target{{Network: q.Protocol.String(), Address: q.To.String()}},
+			PerSecond: int(time.Second / pause), Sequential: true, Patience: q.Patience, LowPort: q.Ports.Low, HighPort: q.Ports.High,
+			Do: w.At(t, c.Place).Do, Answer: rate.FirstLine,
+		}
+		l.rates, l.end = append(l.rates, r), append(l.end, r.Start())
 	}
 	return l
 }
 
-// ask makes one connection. A TCP connection that had to send a packet again has lost one, and counts as a failure.
-func (l *Loops) ask(place *lab.Namespace, c Client) {
-	began := time.Now()
-	flow, r := place.Open(c.Question)
-	if flow == nil {
-		if c.Question.Protocol == lab.UDP && l.isExcused(began) {
-			return
-		}
-		l.fail(c, r.String())
-		return
-	}
-	defer flow.Close()
-	if c.Question.Protocol != lab.TCP {
-		return
-	}
-	if n, err := flow.Retransmits(); err != nil || n > 0 && !l.isExcused(began) {
-		l.fail(c, fmt.Sprintf("answered, after %d packets were sent again: %v", n, err))
-	}
-}
-
-// excuse is a time in which somebody else drops first packets.
-type excuse struct{ from, to time.Time }
-
 // Excuse calls fn. Connections that begin before it returns may lose their first packet: one of TCP must still be answered,
 // later; one of UDP, which sends no second packet, need not be.
 func (l *Loops) Excuse(fn func()) {
-	l.mu.Lock()
-	l.excuses = append(l.excuses, excuse{from: time.Now()})
-	i := len(l.excuses) - 1
-	l.mu.Unlock()
+	from := time.Now()
 	fn()
 	l.mu.Lock()
-	l.excuses[i].to = time.Now()
-	l.mu.Unlock()
-}
-
-// isExcused reports whether a connection began while somebody else dropped first packets, and counts it then.
-func (l *Loops) isExcused(began time.Time) bool {
-	l.mu.Lock()
 	defer l.mu.Unlock()
-	in := slices.ContainsFunc(l.excuses, func(e excuse) bool {
-		return !began.Before(e.from) && (e.to.IsZero() || began.Before(e.to))
-	})
-	if in {
-		l.excused.Add(1)
-	}
-	return in
-}
-
-// failure is a connection that failed, and when.
-type failure struct {
-	at   time.Time
-	text string
-}
-
-func (f failure) String() string { return f.at.UTC().Format("15:04:05.000") + " " + f.text }
-
-func (l *Loops) fail(c Client, what string) {
-	l.failed.Add(1)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.failures) < 10 {
-		l.failures = append(l.failures, failure{time.Now(), fmt.Sprintf("(%s) %s: %s", l.phase, c, what)})
-	}
+	l.excuses = append(l.excuses, span{from: from, to: time.Now()})
 }
 
 // Phase names what happens from now on. Failures show it.
 func (l *Loops) Phase(what string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.phase = fmt.Sprintf("%s since %s", what, time.Now().UTC().Format("15:04:05.000"))
+	l.phases = append(l.phases, span{from: time.Now(), what: what})
+}
+
+// failure is a connection that failed, and when its client noticed it.
+type failure struct {
+	at   time.Time
+	text string
+}
+
+func (l *Loops) fail(c Client, at time.Time, what string) failure {
+	phase := "before the first phase"
+	for _, p := range l.phases {
+		if p.has(at) {
+			phase = fmt.Sprintf("%s since %s", p.what, p.from.UTC().Format("15:04:05.000"))
+		}
+	}
+	return failure{at, fmt.Sprintf("%s (%s) %s: %s", at.UTC().Format("15:04:05.000"), phase, c, what)}
+}
+
+// judge returns the failures. A TCP connection that had to send a packet again has lost one, and counts as a failure.
+func (l *Loops) judge(lists [][]rate.Attempt) (failed []failure, excused int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, list := range lists {
+		udp := l.clients[i].Question.Protocol == lab.UDP
+		for _, a := range list {
+			answered := a.Outcome == rate.Answered
+			switch {
+			case answered && a.Repeated == 0:
+			case (answered || udp) && slices.ContainsFunc(l.excuses, func(e span) bool { return e.has(a.Began) }):
+				excused++
+			default:
+				what := fmt.Sprintf("%s after %s, %d packets were sent again: %s", a.Outcome, a.Took.Round(time.Millisecond), a.Repeated, a.Error)
+				failed = append(failed, l.fail(l.clients[i], a.Began.Add(a.Took), what))
+			}
+		}
+	}
+	return append(failed, l.failed...), excused
 }
 
 // Asked is how many connections the loops have made so far.
-func (l *Loops) Asked() int64 { return l.asked.Load() }
+func (l *Loops) Asked() (n int) {
+	for _, r := range l.rates {
+		n += r.Made()
+	}
+	return n
+}
 
 // WaitMore waits until the loops have made that many connections more, so that something is tried under load however slow
 // the machine is.
-func (l *Loops) WaitMore(t *testing.T, connections int64) {
+func (l *Loops) WaitMore(t *testing.T, connections int) {
 	t.Helper()
 	until := l.Asked() + connections
 	for late := time.Now().Add(2 * time.Minute); l.Asked() < until; time.Sleep(5 * time.Millisecond) {
@@ -147,25 +134,23 @@ func (l *Loops) WaitMore(t *testing.T, connections int64) {
 	}
 }
 
-// Report logs how far a long test has come.
-func (l *Loops) Report(t *testing.T, when string) {
-	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t.Logf("%s: %d connections, %d failed: %s", when, l.Asked(), l.failed.Load(), l.failures)
-}
-
 // End ends the loops and reports what failed, each with the log lines of that moment in the folder.
 func (l *Loops) End(t *testing.T, dir string) {
 	t.Helper()
 	close(l.stop)
 	l.running.Wait()
-	t.Logf("%d connections, %d failed, %d late or unanswered with an excuse", l.Asked(), l.failed.Load(), l.excused.Load())
+	lists := make([][]rate.Attempt, len(l.end))
+	for i, end := range l.end {
+		lists[i] = end()
+	}
+	failed, excused := l.judge(lists)
+	t.Logf("%d connections, %d failed, %d late or unanswered with an excuse", l.Asked(), len(failed), excused)
 	if l.Asked() == 0 {
 		t.Error("the loops made no connection")
 	}
-	for _, f := range l.failures {
-		t.Errorf("%s\n%s", f, l.logsAt(t, dir, f.at))
+	slices.SortStableFunc(failed, func(a, b failure) int { return a.at.Compare(b.at) })
+	for _, f := range failed[:min(len(failed), 10)] {
+		t.Errorf("%s\n%s", f.text, l.logsAt(t, dir, f.at))
 	}
 }
 
@@ -174,19 +159,16 @@ func (l *Loops) End(t *testing.T, dir string) {
 func (l *Loops) logsAt(t *testing.T, dir string, at time.Time) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
+	patience := l.clients[0].Question.Patience // all have the same
 	var seconds []string
-	for _, ago := range []time.Duration{0, time.Second, l.patience - time.Second, l.patience, l.patience + time.Second} {
+	for _, ago := range []time.Duration{0, time.Second, patience - time.Second, patience, patience + time.Second} {
 		seconds = append(seconds, at.Add(-ago).UTC().Format("15:04:05."))
 	}
 	var out strings.Builder
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		for line := range strings.Lines(string(content)) {
 			if slices.ContainsFunc(seconds, func(s string) bool { return strings.Contains(line[:min(len(line), 60)], s) }) {
 				fmt.Fprintf(&out, "  %s: %.300s\n", filepath.Base(file), strings.TrimSpace(line))
@@ -200,14 +182,11 @@ func (l *Loops) logsAt(t *testing.T, dir string, at time.Time) string {
 func WaitServed(t *testing.T, w *lab.World, clients []Client) {
 	t.Helper()
 	for _, c := range clients {
-		for end := time.Now().Add(30 * time.Second); ; {
-			r := w.At(t, c.Place).Ask(c.Question)
-			if r.Outcome == lab.Answered {
-				break
+		lab.Eventually(t, c.String(), func() error {
+			if r := w.At(t, c.Place).Ask(c.Question); r.Outcome != lab.Answered {
+				return fmt.Errorf("it gets no answer: %s", r)
 			}
-			if time.Now().After(end) {
-				t.Fatalf("%s gets no answer: %s", c, r)
-			}
-		}
+			return nil
+		})
 	}
 }

@@ -162,7 +162,7 @@ func (c *cluster) startPlane() (err error) {
 		return err
 	}
 	c.cleanup(c.plane.Close)
-	if c.kubeconfig, err = c.plane.Admin(); err != nil {
+	if c.kubeconfig, err = c.plane.Kubeconfig(apiserver.Admin); err != nil {
 		return err
 	}
 	c.manager, err = c.control("kube-controller-manager", "--use-service-account-credentials", "--allocate-node-cidrs=false",

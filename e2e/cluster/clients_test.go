@@ -3,163 +3,170 @@
 package cluster
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/verdict-proxy/verdict/e2e/cluster/load"
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 const (
-	clientPause    = 50 * time.Millisecond
+	clientRate     = 20 // connections a second to each target
 	clientPatience = 5 * time.Second
 	nodePort       = "30080"
 )
 
-// clients are loops of connections: in a pod on each node, through names of Services, and outside, through node ports.
+// clients connect in turn to several targets: in a pod on each node, through names of Services, and outside, through node ports.
 type clients struct {
 	c       *cluster
-	outside *load.Loops
+	outside *rate.Client
 	asked   []*node // the nodes whose clients are asked
-	before  map[string]load.Count
+	since   time.Time
 }
 
-// connect starts the loops outside, and waits until all loops get answers. The loops in pods run all the time.
+// connect starts the client outside, and waits until all clients get answers. Those in pods run all the time.
 func (c *cluster) connect(t *testing.T) *clients {
 	t.Helper()
-	var targets []load.Target
+	outside := &rate.Client{Do: c.outside.Do, Sequential: true, Patience: clientPatience}
 	for _, n := range c.nodes {
-		for i, a := range n.addresses() {
-			for _, p := range []lab.Protocol{lab.TCP, lab.UDP} {
-				targets = append(targets, load.Target{Protocol: p, Family: lab.Families()[i], Host: a.String(), Port: nodePort})
+		for _, a := range n.addresses() {
+			for _, network := range []string{"tcp", "udp"} {
+				outside.Targets = append(outside.Targets, &rate.Target{Network: network, Address: net.JoinHostPort(a.String(), nodePort)})
 			}
 		}
 	}
-	l := &clients{c: c, asked: c.nodes, outside: load.Start(targets, load.Options{
-		Pause: clientPause, Patience: clientPatience, Open: c.outside.Open, Sequential: true,
-	})}
-	t.Cleanup(l.outside.Stop)
+	outside.PerSecond = clientRate * len(outside.Targets)
+	stop := outside.Start()
+	t.Cleanup(func() { stop() })
+	l := &clients{c: c, asked: c.nodes, outside: outside}
 	l.awaitAnswered(t, 3)
-	l.reset(t)
+	l.since = time.Now()
 	return l
 }
 
-// awaitAnswered waits until each loop makes a number of connections without a failure.
+// awaitAnswered waits until the clients make a number of connections to each target without a failure.
 func (l *clients) awaitAnswered(t *testing.T, connections int) {
 	t.Helper()
 	err := eventually("all clients get answers", func() error {
-		begin, err := l.turn(connections)
-		if err != nil {
+		begin := time.Now()
+		if err := l.turn(begin, connections); err != nil {
 			return err
 		}
-		now, err := l.counts()
-		if err != nil {
-			return err
-		}
+		now, err := l.counts(begin)
 		for name, c := range now {
-			if c.Failed > begin[name].Failed {
-				return fmt.Errorf("%s: a connection failed at %s", name, c.LastFailure)
+			if len(c.failures) > 0 {
+				return fmt.Errorf("%s: %s", name, c.failures[0])
 			}
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, l.c.state())
 	}
 }
 
-// turn waits until each loop has ended the connection that it was making, and made further ones: at least 2 connections.
-// It returns the counts of the beginning.
-func (l *clients) turn(connections int) (begin map[string]load.Count, err error) {
-	if begin, err = l.counts(); err != nil {
-		return nil, err
-	}
-	return begin, eventually("each client makes connections", func() error {
-		now, err := l.counts()
+// turn waits until the clients have made connections to each target that began after a time.
+func (l *clients) turn(begin time.Time, connections int) error {
+	return eventually("each client makes connections", func() error {
+		now, err := l.counts(begin)
 		for name, c := range now {
-			if c.Asked < begin[name].Asked+connections {
-				return fmt.Errorf("%s made %d", name, c.Asked-begin[name].Asked)
+			if c.asked < connections {
+				return fmt.Errorf("%s made %d", name, c.asked)
 			}
 		}
 		return err
 	})
 }
 
-func (l *clients) reset(t *testing.T) {
-	t.Helper()
-	var err error
-	if l.before, err = l.counts(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// since returns what became of the connections since the latest reset.
-func (l *clients) since(t *testing.T) map[string]load.Count {
-	t.Helper()
-	out, err := l.counts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range out {
-		before := l.before[name]
-		c.Asked, c.Failed, c.Repeated = c.Asked-before.Asked, c.Failed-before.Failed, c.Repeated-before.Repeated
-		c.Failures = c.Failures[max(0, len(c.Failures)-c.Failed):]
-		out[name] = c
-	}
-	return out
-}
-
-// expect ends a step: the clients whose names a function accepts saw no failure and no lost packet.
+// expect ends a step: the clients whose names a function accepts saw no failure and no lost packet since the last step.
 func (l *clients) expect(t *testing.T, step string, spared func(name string) bool) {
 	t.Helper()
-	if _, err := l.turn(3); err != nil {
-		t.Fatal(err)
-	}
+	end := time.Now()
+	lab.Must(t, l.turn(end, 3))
+	counts, err := l.counts(l.since)
+	lab.Must(t, err)
 	asked, failed, repeated := 0, 0, 0
-	for name, c := range l.since(t) {
+	for name, c := range counts {
 		if !spared(name) {
 			continue
 		}
-		asked, failed, repeated = asked+c.Asked, failed+c.Failed, repeated+c.Repeated
-		if c.Failed > 0 {
-			t.Errorf("%s: %s: %d of %d failed, the latest ones:\n\t%s", step, name, c.Failed, c.Asked, strings.Join(c.Failures, "\n\t"))
+		asked, failed, repeated = asked+c.asked, failed+len(c.failures), repeated+c.repeated
+		if len(c.failures) > 0 {
+			const shown = 5
+			t.Errorf("%s: %s: %d of %d failed, the last ones:\n\t%s", step, name, len(c.failures), c.asked,
+				strings.Join(c.failures[max(0, len(c.failures)-shown):], "\n\t"))
 		}
 	}
 	t.Logf("%s: %d connections, %d failed, %d had to send a packet again", step, asked, failed, repeated)
 	if repeated > 0 {
 		t.Errorf("%s: %d connections had to send a packet again", step, repeated)
 	}
-	l.reset(t)
+	l.since = end
 }
 
 func everyone(string) bool { return true }
 
-// counts asks all clients. Names begin with the place of the client.
-func (l *clients) counts() (map[string]load.Count, error) {
-	out := map[string]load.Count{}
-	for name, c := range l.outside.Counts() {
-		out["outside: "+name] = c
+// count is what became of the connections to a target.
+type count struct {
+	asked, repeated int
+	failures        []string
+}
+
+// counts asks all clients for the connections that began after a time. Names begin with the place of the client.
+func (l *clients) counts(since time.Time) (map[string]*count, error) {
+	out := map[string]*count{}
+	add := func(place string, targets []string, list []rate.Attempt) {
+		for _, target := range targets {
+			out[place+": "+target] = &count{}
+		}
+		for _, a := range list {
+			name := place + ": " + a.Target
+			if out[name] == nil {
+				out[name] = &count{}
+			}
+			out[name].add(a)
+		}
 	}
+	var outside []string
+	for _, target := range l.outside.Targets {
+		outside = append(outside, target.String())
+	}
+	add("outside", outside, l.outside.Since(since))
 	for _, n := range l.asked {
-		counts, err := l.c.podCounts(n)
+		list, err := l.c.podAttempts(n, since)
 		if err != nil {
 			return nil, err
 		}
-		for name, c := range counts {
-			out[n.name()+": "+name] = c
-		}
+		add(n.name(), podTargets(), list)
 	}
 	return out, nil
 }
 
-// podCounts asks the client on a node.
-func (c *cluster) podCounts(n *node) (counts map[string]load.Count, err error) {
+func (c *count) add(a rate.Attempt) {
+	c.asked++
+	c.repeated += min(a.Repeated, 1)
+	if a.Outcome != rate.Answered {
+		c.failures = append(c.failures, fmt.Sprintf("%s %s %s after %s", a.Began.UTC().Format("15:04:05.000"), a.Outcome, a.Error, a.Took.Round(time.Millisecond)))
+	}
+}
+
+// podTargets are the targets of the client in a pod; see testdata/workload.yaml.
+func podTargets() (list []string) {
+	for _, service := range []string{"web", "near"} {
+		for _, network := range []string{"tcp4", "tcp6", "udp4", "udp6"} {
+			list = append(list, network+" "+service+".default.svc.cluster.local.:80")
+		}
+	}
+	return list
+}
+
+// podAttempts asks the client on a node for its connections.
+func (c *cluster) podAttempts(n *node, since time.Time) ([]rate.Attempt, error) {
 	at, err := c.kubectl("get", "pod", "-l", "app=client", "--field-selector", "spec.nodeName="+n.name(), "-o", "jsonpath={.items[0].status.podIP}")
 	if err != nil {
 		return nil, err
@@ -167,11 +174,5 @@ func (c *cluster) podCounts(n *node) (counts map[string]load.Count, err error) {
 	if _, err := netip.ParseAddr(at); err != nil {
 		return nil, fmt.Errorf("the client on %s has no address yet: %w", n.name(), err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	page, err := c.place.Get(ctx, "http://"+net.JoinHostPort(at, "9000"))
-	if err != nil {
-		return nil, fmt.Errorf("ask the client on %s: %w", n.name(), err)
-	}
-	return counts, json.Unmarshal([]byte(page.Body), &counts)
+	return rate.Fetch(net.JoinHostPort(at, strconv.Itoa(ratePort)), since, c.place.DialContext)
 }

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // TestDaemonSet restarts, upgrades and kills Verdict, and reboots a node. Clients connect all the time.
@@ -59,18 +62,14 @@ func (c *cluster) kill(t *testing.T) {
 		if err != nil || len(pids) != 1 {
 			t.Fatalf("%s has processes %v of Verdict, want one: %v", n.name(), pids, err)
 		}
-		if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, syscall.Kill(pids[0], syscall.SIGKILL))
 		err = eventually("the kubelet starts Verdict again", func() error {
 			if now := c.restarts(t, n); now == before {
 				return fmt.Errorf("on %s it has been started %s times", n.name(), now)
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 	}
 }
 
@@ -84,16 +83,10 @@ func (c *cluster) reboot(t *testing.T, l *clients) {
 	t.Helper()
 	rebooted, other := c.nodes[0], c.nodes[1]
 	l.asked = []*node{other}
-	l.reset(t)
-	if err := rebooted.end(); err != nil {
-		t.Fatal(err)
-	}
-	if err := rebooted.forget(); err != nil {
-		t.Fatal(err)
-	}
-	if err := rebooted.start(); err != nil {
-		t.Fatal(err)
-	}
+	l.since = time.Now()
+	lab.Must(t, rebooted.end())
+	lab.Must(t, rebooted.forget())
+	lab.Must(t, rebooted.start())
 	l.asked = c.nodes
 	l.awaitAnswered(t, settled)
 	c.ready(t, "verdict")
@@ -103,6 +96,6 @@ func (c *cluster) reboot(t *testing.T, l *clients) {
 		return strings.HasPrefix(name, other.name()+": ") && strings.Contains(name, "near")
 	})
 	l.asked = c.nodes
-	l.reset(t)
+	l.since = time.Now()
 	l.expect(t, "after the reboot", everyone)
 }

@@ -14,7 +14,6 @@
 //	images_test.go      makes images without a registry
 //	clients_test.go     clients in pods and outside, and what they counted
 //	document_test.go    takes commands and files out of a document
-//	load                loops of connections
 //	rate                connections at a fixed rate, each of which is recorded
 //	rollout             results of rolling updates: table, list of failures, picture
 //	workload            the program in the pods

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // block is an indented piece of a document: commands, or a file whose first line is a comment with its name.
@@ -20,9 +22,7 @@ type block struct{ text string }
 func chapter(t testing.TB, heading string) (list []block) {
 	t.Helper()
 	text, err := os.ReadFile("../../config/deploy/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	_, body, found := strings.Cut(string(text), "\n## "+heading+"\n")
 	if !found {
 		t.Fatalf("config/deploy/README.md has no chapter %q", heading)

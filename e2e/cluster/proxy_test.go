@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // kubeProxy makes kube-proxy the proxy of all nodes, as kubeadm deploys it. Nothing else may be there.
@@ -16,9 +18,7 @@ func (c *cluster) kubeProxy(t testing.TB, mode string) {
 	t.Helper()
 	c.removeProxies(t)
 	file := filepath.Join(t.TempDir(), "configmap.yaml")
-	if err := os.WriteFile(file, []byte(c.configMap(t, mode)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(file, []byte(c.configMap(t, mode)), 0o644))
 	c.must(t, "apply", "-f", file, "-f", "testdata/kube-proxy.yaml")
 	c.ready(t, "kube-proxy")
 	// Its pods are ready before its rules are there.
@@ -30,9 +30,7 @@ func (c *cluster) kubeProxy(t testing.TB, mode string) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 	}
 }
 
@@ -48,9 +46,7 @@ func (n *node) rules() (string, error) {
 func (c *cluster) configMap(t testing.TB, mode string) string {
 	t.Helper()
 	bytes, err := os.ReadFile("../../cmd/verdict/kubeproxyconfig/testdata/kubeadm-1.37-configmap.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	text := string(bytes)
 	for _, change := range [][2]string{
 		{"192.0.2.1", hosts(planeHost)[0].Addr().String()},
@@ -73,9 +69,7 @@ func (c *cluster) removeProxies(t testing.TB) {
 		c.must(t, "-n", "kube-system", "delete", "daemonset", name, "--ignore-not-found", "--cascade=foreground", "--timeout=120s")
 	}
 	for _, n := range c.nodes {
-		if err := n.forget(); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, n.forget())
 	}
 }
 
@@ -87,9 +81,7 @@ func (c *cluster) expectTables(t testing.TB, proxy string) {
 	t.Helper()
 	for _, n := range c.nodes {
 		rules, err := n.rules()
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		for line := range strings.Lines(rules) {
 			upstream := strings.Contains(line, "KUBE-") || strings.Contains(line, "kube-proxy")
 			upstream = upstream && !ofKubelet.MatchString(line)

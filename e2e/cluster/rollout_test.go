@@ -53,22 +53,16 @@ func BenchmarkRollout(b *testing.B) {
 	for b.Loop() {
 		for name := range strings.SplitSeq(*rolloutProxies, ",") {
 			r := shared.rolloutsUnder(b, name, dir)
-			if err := r.Save(dir, name); err != nil {
-				b.Fatal(err)
-			}
+			lab.Must(b, r.Save(dir, name))
 		}
 	}
 	b.ReportMetric(0, "ns/op") // the time means nothing
 	runs, err := rollout.Load(dir)
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	fmt.Println(rollout.Table(runs))
 	if *rolloutPlot != "" {
 		title := fmt.Sprintf("Rolling updates of 4 pods whose program exits at once, under %d connections a second", 3*rolloutRate)
-		if err := os.WriteFile(*rolloutPlot, []byte(rollout.Picture(title, runs)), 0o644); err != nil {
-			b.Fatal(err)
-		}
+		lab.Must(b, os.WriteFile(*rolloutPlot, []byte(rollout.OfUpdates(title, runs).Draw(runs)), 0o644))
 	}
 }
 
@@ -106,9 +100,7 @@ func (c *cluster) rolloutsUnder(b *testing.B, proxy, dir string) *rollout.Run {
 	time.Sleep(clientPatience + time.Second) // until the last connections have ended
 	for _, client := range clients {
 		list, err := rate.Fetch(client.at, began, c.place.DialContext)
-		if err != nil {
-			b.Fatal(err)
-		}
+		lab.Must(b, err)
 		r.Ways = append(r.Ways, rollout.Way{Name: client.way, Attempts: list})
 		for _, a := range list {
 			if a.Outcome == rate.Failed {
@@ -127,14 +119,10 @@ func (c *cluster) rolloutsUnder(b *testing.B, proxy, dir string) *rollout.Run {
 func (c *cluster) startRolling(b *testing.B) {
 	b.Helper()
 	text, err := os.ReadFile("testdata/rollout.yaml")
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	file := filepath.Join(c.dir, "rollout.yaml")
 	values := strings.NewReplacer("NODE\n", c.nodes[0].name()+"\n", "FINISH", fmt.Sprintf("-finish=%v", *rolloutFinish))
-	if err := os.WriteFile(file, []byte(values.Replace(string(text))), 0o644); err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, os.WriteFile(file, []byte(values.Replace(string(text))), 0o644))
 	c.must(b, "apply", "-f", file)
 	c.must(b, "rollout", "status", "deployment/roll", "--timeout=180s")
 	c.must(b, "wait", "--for=condition=Ready", "pod/roll-client", "--timeout=60s")
@@ -166,9 +154,7 @@ func (c *cluster) startRates(b *testing.B) (list []rateClient) {
 	} {
 		client.at = net.JoinHostPort(client.at, strconv.Itoa(ratePort))
 		err := eventually("the client "+client.way+" gets answers", func() error { return c.allAnswered(client.at) })
-		if err != nil {
-			b.Fatal(err)
-		}
+		lab.Must(b, err)
 		list = append(list, client)
 	}
 	return list
@@ -184,9 +170,7 @@ func (c *cluster) startRate(b *testing.B, ns *lab.Namespace, name string, target
 		command = append(command, t.String())
 	}
 	p, err := lab.NewProcess(lab.ProcessOptions{Name: name, Namespace: ns, Dir: c.logs, Command: command})
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	b.Cleanup(func() {
 		if err := p.Kill(); err != nil {
 			b.Error(err)
@@ -231,9 +215,7 @@ func (c *cluster) awaitPods(b *testing.B) {
 		}
 		return nil
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 }
 
 // deletePods deletes the pods, some at a time. The controller of EndpointSlices sleeps meanwhile, as when it has much to do.
@@ -256,7 +238,5 @@ func (c *cluster) deletePods(b *testing.B) (s rollout.Span) {
 
 func (c *cluster) signalManager(b *testing.B, s syscall.Signal) {
 	b.Helper()
-	if err := syscall.Kill(c.manager.PID(), s); err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, syscall.Kill(c.manager.PID(), s))
 }

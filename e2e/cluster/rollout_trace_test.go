@@ -33,13 +33,9 @@ func (c *cluster) trace(b *testing.B, proxy, dir string) {
 
 func (c *cluster) traced(b *testing.B, dir, name string, ns *lab.Namespace, command ...string) {
 	b.Helper()
-	if err := os.RemoveAll(filepath.Join(dir, name+".log")); err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, os.RemoveAll(filepath.Join(dir, name+".log")))
 	p, err := lab.NewProcess(lab.ProcessOptions{Name: name, Namespace: ns, Dir: dir, Command: command})
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	b.Cleanup(func() {
 		if err := p.Kill(); err != nil {
 			b.Error(err)
@@ -52,11 +48,7 @@ func (c *cluster) keepLogs(b *testing.B, proxy, dir string) {
 	b.Helper()
 	for _, n := range c.nodes {
 		log, err := n.output("sh", "-c", "cat /var/log/pods/kube-system_"+proxy+"-*/"+proxy+"/*.log")
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-log-%d.log", proxy, n.number)), []byte(log), 0o644); err != nil {
-			b.Fatal(err)
-		}
+		lab.Must(b, err)
+		lab.Must(b, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-log-%d.log", proxy, n.number)), []byte(log), 0o644))
 	}
 }

@@ -3,11 +3,12 @@
 package cluster
 
 import (
+	"net"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/verdict-proxy/verdict/e2e/cluster/load"
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
@@ -41,27 +42,30 @@ const (
 // vanish cuts the link of node 2 and returns how many connections from node 1 failed.
 func (c *cluster) vanish(t *testing.T) (failed int) {
 	t.Helper()
-	l := c.connect(t)
-	l.outside.Stop()
-	client, lost := c.nodes[0], c.nodes[1]
+	c.connect(t)
+	node, lost := c.nodes[0], c.nodes[1]
 	vip := strings.TrimSpace(c.must(t, "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"))
-	target := load.Target{Protocol: lab.TCP, Family: lab.IPv4, Host: vip, Port: "80"}
-	loops := load.Start([]load.Target{target}, load.Options{Pause: time.Second / vanishRate, Patience: clientPatience, Open: client.ns.Open})
-	if err := c.place.SetDown(lost.port()); err != nil {
-		t.Fatal(err)
+	client := &rate.Client{
+		Targets: []*rate.Target{{Network: "tcp", Address: net.JoinHostPort(vip, "80")}}, PerSecond: vanishRate, Patience: clientPatience,
+		Do: node.ns.Do,
 	}
+	stop := client.Start()
+	lab.Must(t, c.place.SetDown(lost.port()))
 	cut := time.Now()
 	time.Sleep(gone)
-	loops.Stop()
-	if err := c.place.SetUp(lost.port()); err != nil {
-		t.Fatal(err)
+	got := stop()
+	lab.Must(t, c.place.SetUp(lost.port()))
+	var lastFailure, slowest time.Duration
+	for _, a := range got {
+		slowest = max(slowest, a.Took)
+		if a.Outcome != rate.Answered {
+			failed++
+			lastFailure = max(lastFailure, a.Began.Sub(cut))
+			t.Logf("%s %s %s", a.Began.UTC().Format("15:04:05.000"), a.Outcome, a.Error)
+		}
 	}
-	got := loops.Counts()[target.String()]
 	t.Logf("%d connections, %d failed, the last of these began %.0f s after the cut; the slowest took %s",
-		got.Asked, got.Failed, max(0, got.LastFailure.Sub(cut).Seconds()), got.Slowest.Round(time.Millisecond))
-	for _, f := range got.Failures {
-		t.Log(f)
-	}
+		len(got), failed, lastFailure.Seconds(), slowest.Round(time.Millisecond))
 	c.must(t, "wait", "--for=condition=Ready", "node", "--all", "--timeout=180s")
-	return got.Failed
+	return failed
 }

@@ -10,7 +10,7 @@ cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
 cache=${VERDICT_E2E_CACHE:-$root/.cache/controlplane}
 kubernetes=1.37.1 # as in go.mod
-key=$(cat go.mod go.sum {etcd,coredns}/{go.mod,go.sum,main.go} cmd/*/main.go build.sh <(go env GOVERSION GOOS GOARCH) | sha256sum | cut -c1-16)
+key=$(cat go.mod go.sum {etcd,coredns}/{go.mod,go.sum} {coredns,pause}/main.go build.sh <(go env GOVERSION GOOS GOARCH) | sha256sum | cut -c1-16)
 out=$cache/$key
 mkdir -p "$out"
 exec 9>"$out/.lock"
@@ -39,11 +39,10 @@ build() { # NAME FOLDER PACKAGE
 for name in "${@:-etcd kube-apiserver kube-proxy}"; do
 	for one in $name; do
 		case $one in
-		etcd | coredns) build "$one" "$one" . ;;
-		*)
-			[ -d "cmd/$one" ] || { say "unknown: $one (etcd, coredns, $(cd cmd && echo *))"; exit 2; }
-			build "$one" . "./cmd/$one"
-			;;
+		etcd) build etcd etcd go.etcd.io/etcd/server/v3 ;;
+		coredns) build coredns coredns . ;;
+		pause) build pause . ./pause ;;
+		*) build "$one" . "k8s.io/kubernetes/cmd/$one" ;; # a tool of go.mod
 		esac
 	done
 done

@@ -78,9 +78,7 @@ func BenchmarkCommands(b *testing.B) {
 			var took []time.Duration
 			for b.Loop() {
 				start := time.Now()
-				if err := onNode(b.Context(), d, command); err != nil {
-					b.Fatal(err)
-				}
+				lab.Must(b, onNode(b.Context(), d, command))
 				took = append(took, time.Since(start))
 			}
 			slices.Sort(took)
@@ -130,16 +128,12 @@ func passes(b *testing.B, d *Daemon) (seconds []float64) {
 	s.Name, s.ClusterIP = "shop/sticky", ClusterIP(65000)
 	for b.Loop() {
 		before, err := d.Status()
-		if err != nil {
-			b.Fatal(err)
-		}
+		lab.Must(b, err)
 		s.Endpoints = Numbered(1+int(before.Passes), benchEndpoints).Endpoints
 		d.Write(b, "changing.yaml", s.Manifest())
 		d.WaitPass(b, before.Passes)
 		list, err := d.Passes()
-		if err != nil {
-			b.Fatal(err)
-		}
+		lab.Must(b, err)
 		seconds = append(seconds, list[0].Seconds)
 	}
 	return seconds

@@ -20,9 +20,7 @@ func output(t testing.TB, d *Daemon, args ...string) string {
 	var out strings.Builder
 	cmd := exec.Command(binary, args...)
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := d.Node.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, d.Node.Start(cmd))
 	_ = cmd.Wait() // the output says what happened
 	return out.String()
 }

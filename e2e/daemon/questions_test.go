@@ -26,9 +26,7 @@ type asked struct {
 func readmeQuestions(t *testing.T) (list []asked) {
 	t.Helper()
 	text, err := os.ReadFile("../../cmd/verdict/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	_, chapter, found := strings.Cut(string(text), "\n## Reading with nft alone\n")
 	if !found {
 		t.Fatal("cmd/verdict/README.md has no chapter about reading with nft alone")
@@ -86,9 +84,7 @@ func TestReadmeQuestions(t *testing.T) {
 		t.Fatal("the frontend of the README has no pool")
 	}
 	programs := t.TempDir()
-	if err := os.Symlink(binary, filepath.Join(programs, "verdict")); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.Symlink(binary, filepath.Join(programs, "verdict")))
 	commands := map[string]map[string]bool{}
 	for _, a := range list {
 		if commands[a.question] == nil {
@@ -121,9 +117,7 @@ func checkAnswer(t *testing.T, node *lab.Namespace, programs, command string, nu
 		cmd.Env = append(os.Environ(), "PATH="+programs+":/usr/sbin:"+os.Getenv("PATH"))
 		var out strings.Builder
 		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := node.Start(cmd); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, node.Start(cmd))
 		err := cmd.Wait()
 		got, lacks = plain(out.String()), ""
 		for _, line := range a.answer {

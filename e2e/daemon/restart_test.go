@@ -37,9 +37,7 @@ func TestRestartKeepsFailures(t *testing.T) {
 	fails := told{bad, []string{"fails its check for ", ": connection refused"}}
 	first.tells(t, []string{"list", "shop/web"}, fails)
 	first.eventuallyServes(t, bad, false) // the kernel gets a change after the reader of health
-	if err := first.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, first.Stop())
 	serves("between the processes", false)
 
 	WriteFile(t, dir, "web.yaml", checked("10m"))
@@ -47,9 +45,7 @@ func TestRestartKeepsFailures(t *testing.T) {
 	serves("after the restart", false)
 	second.tells(t, []string{"list", "shop/web"}, fails) // it was asked at once
 	serves("when it was asked", false)
-	if err := second.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, second.Stop())
 
 	w.At(t, "c").Must(t, "", "nft", "delete", "table", "inet", "refuse")
 	third := Start(t, binary, w.Node, dir, kept)

@@ -32,25 +32,17 @@ type terminal struct {
 func openTerminal(t *testing.T) (*terminal, *os.File) {
 	t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { ours.Close() })
 	fd := int(ours.Fd())
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}); err != nil {
 		t.Fatal(err)
 	}
 	theirs, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { theirs.Close() })
 	term := &terminal{T: t, ours: ours}
 	go func() {
@@ -117,9 +109,7 @@ func TestTop(t *testing.T) {
 	cmd := exec.Command(binary, "top", "--interval", "200ms")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
 	cmd.Env = append(os.Environ(), "TERM=xterm")
-	if err := d.Node.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, d.Node.Start(cmd))
 	screen.waitFor(`shop/web:http +[1-9][0-9]*\.[0-9]`)
 	screen.press("n")
 	screen.waitFor(`by name`)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
@@ -18,7 +19,7 @@ func TestAffinity(t *testing.T) {
 	b.untilAsked(endpoints)
 	before := b.passes()
 	b.write("service.yaml", strings.Replace(service(eject), "spec:\n", "spec:\n  sessionAffinity: ClientIP\n", 1))
-	b.eventually("the Service gets affinity", func(error) bool { return b.passes() > before })
+	b.eventually("the Service gets affinity", func(rate.Outcome) bool { return b.passes() > before })
 	first := b.home()
 	b.rule(first, "input", 0, "drop")
 	b.eventually("the connection goes elsewhere", works)

@@ -6,18 +6,16 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/daemon"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/netns"
@@ -27,7 +25,7 @@ import (
 var (
 	binary string // the verdict under test
 
-	rate = flag.Int("rate", defaultRate, "connections a second while a node vanishes")
+	perSecond = flag.Int("rate", defaultRate, "connections a second while a node vanishes")
 )
 
 func TestMain(m *testing.M) { os.Exit(netns.Enter(func() int { return program.Main(m, &binary) })) }
@@ -134,9 +132,7 @@ func (b *bed) write(name, text string) {
 	if err == nil {
 		err = lab.WriteFile(dir, name, []byte(text))
 	}
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, err)
 }
 
 func service(annotation string) string {
@@ -188,108 +184,33 @@ func (b *bed) rule(at, hook string, priority int, rule string) {
 // waitFor waits for a text in the log.
 func (b *bed) waitFor(text string) {
 	b.t.Helper()
-	for end := time.Now().Add(time.Minute); !b.logged(text); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			b.t.Fatalf("the log does not say %q", text)
+	lab.Eventually(b.t, "the log says "+text, func() error {
+		if !b.logged(text) {
+			return errors.New("not so")
 		}
-	}
+		return nil
+	})
 }
 
 func (b *bed) logged(text string) bool { return strings.Contains(b.process.Log(100_000), text) }
 
-// attempt is one connection of a load.
-type attempt struct {
-	began time.Duration // since the load began
-	took  time.Duration
-	err   error
-}
-
-// load makes connections from a place, all of them with this patience, and returns them in order.
+// load makes connections from a place. A connection ends with the first byte that the server sends.
 type load struct {
-	from     *lab.Namespace
-	to       netip.AddrPort
-	rate     int // a second
-	patience time.Duration
-	began    time.Time
-	stop     chan struct{}
-	wait     sync.WaitGroup
-	mu       sync.Mutex
-	attempts []attempt
+	began time.Time
+	end   func() []rate.Attempt // stops it, and waits for the end of each connection
 }
 
-func (b *bed) load(from string, to netip.AddrPort, rate int) *load {
-	l := &load{from: b.At(b.t, from), to: to, rate: rate, patience: defaultPatience, began: time.Now(), stop: make(chan struct{})}
-	l.wait.Go(l.run)
-	return l
+func (b *bed) load(from string, to netip.AddrPort, perSecond int) *load {
+	b.t.Helper()
+	c := b.client(from)
+	c.Targets, c.PerSecond = []*rate.Target{rate.To(to)}, perSecond
+	return &load{began: time.Now(), end: c.Start()}
 }
 
-func (l *load) run() {
-	tick := time.NewTicker(time.Second / time.Duration(l.rate))
-	defer tick.Stop()
-	for {
-		select {
-		case <-l.stop:
-			return
-		case <-tick.C:
-		}
-		began := time.Now()
-		fd, err := l.open()
-		l.wait.Go(func() {
-			if err == nil {
-				err = firstByte(fd, began.Add(l.patience))
-				_ = unix.Close(fd)
-			}
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.attempts = append(l.attempts, attempt{began: began.Sub(l.began), took: time.Since(began), err: err})
-		})
-	}
-}
-
-// open begins a connection, and does not wait for it.
-func (l *load) open() (fd int, err error) {
-	doErr := l.from.Do(func() error {
-		domain, to := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(l.to.Port()), Addr: l.to.Addr().As16()})
-		if l.to.Addr().Is4() {
-			domain, to = unix.AF_INET, &unix.SockaddrInet4{Port: int(l.to.Port()), Addr: l.to.Addr().As4()}
-		}
-		if fd, err = unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
-			return err
-		}
-		if err = unix.Connect(fd, to); err == unix.EINPROGRESS {
-			err = nil
-		}
-		return nil
-	})
-	if doErr != nil {
-		return 0, doErr
-	}
-	return fd, err
-}
-
-// firstByte waits until the server has spoken.
-func firstByte(fd int, deadline time.Time) error {
-	for {
-		rest := time.Until(deadline)
-		if rest <= 0 {
-			return unix.ETIMEDOUT
-		}
-		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(rest/time.Millisecond)+1)
-		if err != nil && err != unix.EINTR {
-			return err
-		}
-		if n, err := unix.Read(fd, make([]byte, 1)); n > 0 {
-			return nil
-		} else if err != unix.EAGAIN && err != unix.ENOTCONN {
-			return fmt.Errorf("read: %w", err)
-		}
-	}
-}
-
-// end stops the load, and waits for the end of each connection.
-func (l *load) end() []attempt {
-	close(l.stop)
-	l.wait.Wait()
-	slices.SortFunc(l.attempts, func(a, b attempt) int { return int(a.began - b.began) })
-	return l.attempts
+func (b *bed) client(from string) *rate.Client {
+	b.t.Helper()
+	return &rate.Client{Patience: defaultPatience, KernelPorts: true, Do: b.At(b.t, from).Do, Answer: func(conn net.Conn) (string, error) {
+		_, err := conn.Read(make([]byte, 1))
+		return "", err
+	}}
 }

@@ -3,12 +3,13 @@
 package deadnode
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
@@ -17,99 +18,69 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// lane is a path whose node has the program.
-type lane struct {
-	path   *measure.Path
-	dialer *measure.Dialer
-}
-
 var frontend = netip.MustParseAddrPort("10.96.0.10:80")
 
-func newLane(b *testing.B, g contents.Globals) *lane {
+// newPath is a path whose node has the program, with ten endpoints of a Service.
+func newPath(b *testing.B, g contents.Globals, protocol uint8) *measure.Path {
 	b.Helper()
-	path, err := measure.NewPath(fmt.Sprintf("unanswered-%t-refusing-%t", g.Unanswered, g.Refusing))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { path.Close() })
+	path := measure.NewPath(b)
 	e, err := nft.Open(nft.Options{NetNS: path.Node.Fd()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	b.Cleanup(func() { e.Close() })
 	g.PodCIDRs = []netip.Prefix{netip.MustParsePrefix(measure.ClientRange)}
 	e.SetGlobals(g)
-	port := contents.Port{Family: program.IPv4, Name: "default/web:http", Protocol: 6, Frontends: []contents.Frontend{
-		{Addr: frontend.Addr(), Port: frontend.Port(), ClusterIP: true, Pool: program.ClusterPool, HoldsRefusals: g.Refusing},
-	}}
+	port := contents.Port{Family: program.IPv4, Name: "default/web:http", Protocol: protocol, Frontends: []contents.Frontend{{
+		Addr: frontend.Addr(), Port: frontend.Port(), ClusterIP: true, Pool: program.ClusterPool, HoldsRefusals: g.Refusing && protocol == 6,
+	}}}
 	for i := range 10 {
 		port.Cluster = append(port.Cluster, contents.Endpoint{Addr: netip.AddrPortFrom(measure.Server(i), measure.ServerPort)})
 	}
-	if err := e.Set(&port); err != nil {
-		b.Fatal(err)
-	}
-	if _, err := e.Apply(); err != nil {
-		b.Fatal(err)
-	}
-	l := &lane{path: path}
-	if l.dialer, err = path.NewDialer(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { l.dialer.Close() })
-	return l
+	lab.Must(b, e.Set(&port))
+	_, err = e.Apply()
+	lab.Must(b, err)
+	return path
 }
 
-// rates are those of each round.
-type rates []float64
-
-// ratio is the median of the ratios of all rounds.
-func (r rates) ratio(base rates) float64 {
-	list := make([]float64, len(r))
-	for i := range r {
-		list[i] = r[i] / base[i]
+// inTurn measures rates without the rules for endpoints that do not answer, with those that observe, and with those for refusals
+// as well. It does a little with each in turn, so that other work on the machine disturbs all alike.
+func inTurn(b *testing.B, what string, newLane func(contents.Globals) (do func() (rate float64, err error))) {
+	b.Helper()
+	lanes := []func() (float64, error){
+		newLane(contents.Globals{}), newLane(contents.Globals{Unanswered: true}), newLane(contents.Globals{Unanswered: true, Refusing: true}),
 	}
-	return measure.MedianOf(list)
-}
-
-// BenchmarkConnections compares connections per second with the rules for endpoints that do not answer, and without. A
-// few connections at a time go over each path in turn, so that other work on the machine disturbs all alike.
-func BenchmarkConnections(b *testing.B) {
-	lanes := []*lane{newLane(b, contents.Globals{}), newLane(b, contents.Globals{Unanswered: true}),
-		newLane(b, contents.Globals{Unanswered: true, Refusing: true})}
-	seen := make([]rates, len(lanes))
+	seen := make([][]float64, len(lanes))
 	for i := 0; b.Loop(); i++ {
 		for j := range lanes {
 			at := (i + j) % len(lanes)
-			c, err := lanes[at].dialer.Dial(frontend, 10)
-			if err != nil {
-				b.Fatal(err)
-			}
-			seen[at] = append(seen[at], c.Rate())
+			rate, err := lanes[at]()
+			lab.Must(b, err)
+			seen[at] = append(seen[at], rate)
 		}
 	}
-	b.ReportMetric(seen[1].ratio(seen[0]), "observe/off")
-	b.ReportMetric(seen[2].ratio(seen[0]), "refusals/off")
-	b.ReportMetric(measure.MedianOf(seen[0]), "off-connections/s")
+	b.ReportMetric(measure.MedianRatio(seen[1], seen[0]), "observe/off")
+	b.ReportMetric(measure.MedianRatio(seen[2], seen[0]), "refusals/off")
+	b.ReportMetric(measure.MedianOf(seen[0]), "off-"+what+"/s")
+}
+
+// BenchmarkConnections compares connections per second.
+func BenchmarkConnections(b *testing.B) {
+	inTurn(b, "connections", func(g contents.Globals) func() (float64, error) {
+		path := newPath(b, g, unix.IPPROTO_TCP)
+		return func() (float64, error) {
+			c, err := path.Dial(frontend, 10)
+			return c.Rate(), err
+		}
+	})
 }
 
 // BenchmarkPackets does the same with packets of connections that exist: messages there and back.
 func BenchmarkPackets(b *testing.B) {
-	lanes := []*exchange{newExchange(b, contents.Globals{}), newExchange(b, contents.Globals{Unanswered: true}),
-		newExchange(b, contents.Globals{Unanswered: true, Refusing: true})}
-	seen := make([]rates, len(lanes))
-	for i := 0; b.Loop(); i++ {
-		for j := range lanes {
-			at := (i + j) % len(lanes)
-			rate, err := lanes[at].run(100)
-			if err != nil {
-				b.Fatal(err)
-			}
-			seen[at] = append(seen[at], rate)
-		}
-	}
-	b.ReportMetric(seen[1].ratio(seen[0]), "observe/off")
-	b.ReportMetric(seen[2].ratio(seen[0]), "refusals/off")
-	b.ReportMetric(measure.MedianOf(seen[0]), "off-exchanges/s")
+	inTurn(b, "exchanges", func(g contents.Globals) func() (float64, error) {
+		x := newExchange(b, newPath(b, g, unix.IPPROTO_UDP))
+		_, err := x.run(10)
+		lab.Must(b, err)
+		return func() (float64, error) { return x.run(100) }
+	})
 }
 
 // exchange is a UDP flow over a path, between two sockets of one thread.
@@ -118,50 +89,24 @@ type exchange struct {
 	buf            [64]byte
 }
 
-// newExchange makes a path of its own: the node translates the flow, and the server answers.
-func newExchange(b *testing.B, g contents.Globals) *exchange {
+func newExchange(b *testing.B, path *measure.Path) *exchange {
 	b.Helper()
 	x := &exchange{}
-	near, node, far := space(b, "near"), space(b, "node"), space(b, "far")
-	err := errors.Join(
-		measure.Link(near, node, "to-near", "10.250.0.2/24", "10.250.0.1/24"),
-		measure.Link(far, node, "to-far", "10.251.0.2/24", "10.251.0.1/24"),
-		node.Sysctl("net.ipv4.ip_forward=1"), measure.Route(near, "0.0.0.0/0", "10.250.0.1"), measure.Route(far, "0.0.0.0/0", "10.251.0.1"),
-		near.Do(func() (err error) { x.client, err = net.ListenPacket("udp4", "10.250.0.2:0"); return err }),
-		far.Do(func() (err error) { x.server, err = net.ListenPacket("udp4", "10.251.0.2:8080"); return err }),
+	lab.Must(b,
+		path.Client.Do(func() (err error) { x.client, err = net.ListenPacket("udp4", ":0"); return err }),
+		path.Servers.Do(func() (err error) {
+			x.server, err = net.ListenPacket("udp4", fmt.Sprint(":", measure.ServerPort))
+			return err
+		}),
 	)
-	if err != nil {
-		b.Fatal(err)
-	}
 	b.Cleanup(func() { x.client.Close(); x.server.Close() })
-	e, err := nft.Open(nft.Options{NetNS: node.Fd()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { e.Close() })
-	g.PodCIDRs = []netip.Prefix{netip.MustParsePrefix(measure.ClientRange)}
-	e.SetGlobals(g)
-	err = e.Set(&contents.Port{Family: program.IPv4, Name: "default/web:udp", Protocol: 17,
-		Cluster:   []contents.Endpoint{{Addr: netip.MustParseAddrPort("10.251.0.2:8080")}},
-		Frontends: []contents.Frontend{{Addr: frontend.Addr(), Port: frontend.Port(), ClusterIP: true, Pool: program.ClusterPool}}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	if _, err := e.Apply(); err != nil {
-		b.Fatal(err)
-	}
-	if _, err := x.run(10); err != nil {
-		b.Fatal(err)
-	}
 	return x
 }
 
 func space(b *testing.B, name string) *lab.Namespace {
 	b.Helper()
 	n, err := lab.NewNamespace(name)
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	b.Cleanup(func() { n.Close() })
 	return n
 }

@@ -3,12 +3,10 @@
 package deadnode
 
 import (
-	"strings"
+	"fmt"
 	"testing"
-	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
@@ -33,32 +31,23 @@ endpoints: [{addresses: ["`+lab.PodAddress(lab.IPv4, "b").String()+`"], nodeName
 }
 
 // try makes one connection, and returns its end.
-func (b *bed) try() error {
-	l := &load{from: b.At(b.t, lab.Outside), to: vip(lab.IPv4)}
-	fd, err := l.open()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(fd) }() // the connection has ended
-	return firstByte(fd, time.Now().Add(5*time.Second))
+func (b *bed) try() rate.Outcome {
+	return b.client(lab.Outside).Connect(rate.To(vip(lab.IPv4))).Outcome
 }
 
 // eventually waits until connections end as they should.
-func (b *bed) eventually(what string, as func(error) bool) {
+func (b *bed) eventually(what string, as func(rate.Outcome) bool) {
 	b.t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		err := b.try()
-		if as(err) {
-			return
+	lab.Eventually(b.t, what, func() error {
+		if end := b.try(); !as(end) {
+			return fmt.Errorf("a connection was %s", end)
 		}
-		if time.Now().After(end) {
-			b.t.Fatalf("%s: %v", what, err)
-		}
-	}
+		return nil
+	})
 }
 
-func works(err error) bool   { return err == nil }
-func refuses(err error) bool { return err != nil && strings.Contains(err.Error(), "refused") }
+func works(end rate.Outcome) bool   { return end == rate.Answered }
+func refuses(end rate.Outcome) bool { return end == rate.Refused }
 
 // TestActiveCheck: the only primary endpoint dies, so the backup serves. The backup dies as well, so connections are
 // refused, as the Service wants. Then the primary returns. No EndpointSlice changes.

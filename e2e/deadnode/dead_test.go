@@ -3,14 +3,11 @@
 package deadnode
 
 import (
-	"errors"
 	"net"
-	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
@@ -23,16 +20,16 @@ type outcome struct {
 	lastLate time.Duration
 }
 
-func judge(list []attempt, death time.Duration) (o outcome) {
+func judge(list []rate.Attempt, death time.Time) (o outcome) {
 	for _, a := range list {
-		if a.err != nil {
+		if a.Outcome != rate.Answered {
 			o.failed++
 		}
-		if a.took > 1500*time.Millisecond {
+		if a.Took > 1500*time.Millisecond {
 			o.late++
-			o.lastLate = a.began - death
+			o.lastLate = a.Began.Sub(death)
 		}
-		o.worst = max(o.worst, a.took)
+		o.worst = max(o.worst, a.Took)
 	}
 	return o
 }
@@ -67,7 +64,7 @@ func nodeVanishes(t *testing.T, e *engine, f lab.Family, mode string) {
 	o := judge(list, death)
 	o.log(t, list, death)
 	switch {
-	case mode == "observe" && o.failed < *rate/2:
+	case mode == "observe" && o.failed < *perSecond/2:
 		t.Error("only few connections fail without ejection: the test does not show anything")
 	case mode == "eject" && (o.failed > 0 || o.lastLate > e.lateness || o.worst > defaultPatience-500*time.Millisecond):
 		t.Error("connections fail, or are late after the first seconds")
@@ -75,16 +72,16 @@ func nodeVanishes(t *testing.T, e *engine, f lab.Family, mode string) {
 }
 
 // loadAround makes connections before and after a death.
-func (b *bed) loadAround(f lab.Family, die func()) (list []attempt, death time.Duration) {
-	l := b.load(lab.Outside, vip(f), *rate)
+func (b *bed) loadAround(f lab.Family, die func()) (list []rate.Attempt, death time.Time) {
+	l := b.load(lab.Outside, vip(f), *perSecond)
 	time.Sleep(2 * time.Second)
 	die()
-	death = time.Since(l.began)
+	death = time.Now()
 	time.Sleep(6 * time.Second)
 	return l.end(), death
 }
 
-func (o *outcome) log(t *testing.T, list []attempt, death time.Duration) {
+func (o *outcome) log(t *testing.T, list []rate.Attempt, death time.Time) {
 	t.Helper()
 	t.Logf("%d connections: %d failed, %d late, the last late one began %s after the death, the slowest took %s",
 		len(list), o.failed, o.late, o.lastLate.Round(time.Millisecond), o.worst.Round(time.Millisecond))
@@ -109,11 +106,11 @@ func linkDown(t *testing.T, e *engine, f lab.Family) {
 	o.log(t, list, death)
 	// An established connection to a dead node is lost: those that began before count only if they never had an answer.
 	for _, a := range list {
-		if a.err != nil && (a.began >= death || strings.Contains(a.err.Error(), "no route")) {
+		if a.Outcome != rate.Answered && (!a.Began.Before(death) || a.Outcome == rate.Unreachable) {
 			t.Fatal("connections fail")
 		}
 	}
-	if o.late < *rate/10 {
+	if o.late < *perSecond/10 {
 		t.Error("only few connections are late: the test does not show anything")
 	}
 }
@@ -160,21 +157,21 @@ func refusing(t *testing.T, e *engine, f lab.Family, annotation string) {
 	endpoints := []place{{"a", 8080, lab.NodeName}, {"b", 8080, "node-3"}, {"c", 9, lab.RemoteNodeName}}
 	b := newBedAfter(t, func(b *bed) { closeIt = b.serverOnce() },
 		`verdict-proxy.github.io/outlier-detection: "`+annotation+`"`+e.annotation, endpoints, e.flags...)
-	l := b.load(lab.Outside, vip(f), *rate/2)
+	l := b.load(lab.Outside, vip(f), *perSecond/2)
 	time.Sleep(2 * time.Second)
 	closeIt()
-	death := time.Since(l.began)
+	death := time.Now()
 	time.Sleep(4 * time.Second)
 	list := l.end()
 	early, later, late := 0, 0, 0
 	for _, a := range list {
 		switch {
-		case a.err == nil && a.took > 900*time.Millisecond:
+		case a.Outcome == rate.Answered && a.Took > 900*time.Millisecond:
 			late++
-		case a.err == nil || a.began < death && errors.Is(a.err, unix.ECONNRESET):
+		case a.Outcome == rate.Answered || a.Began.Before(death) && a.Outcome == rate.Reset:
 			// It was established, and waited in the listener's queue when the process ended: no proxy can save it. One
 			// whose first packet comes after the death gets "connection refused", and counts whenever it began.
-		case a.began-death < soon:
+		case a.Began.Sub(death) < soon:
 			early++
 		default:
 			later++
@@ -196,26 +193,17 @@ func refusing(t *testing.T, e *engine, f lab.Family, annotation string) {
 }
 
 // logErrors shows the errors of connections, each with the first and the last connection that had it.
-func logErrors(t *testing.T, list []attempt, death time.Duration) {
+func logErrors(t *testing.T, list []rate.Attempt, death time.Time) {
 	t.Helper()
-	type seen struct {
-		n           int
-		first, last attempt
-	}
-	by := map[string]*seen{}
+	by := map[string][]rate.Attempt{}
 	for _, a := range list {
-		if a.err == nil {
-			continue
+		if a.Outcome != rate.Answered {
+			by[string(a.Outcome)] = append(by[string(a.Outcome)], a)
 		}
-		s := by[a.err.Error()]
-		if s == nil {
-			s = &seen{first: a}
-			by[a.err.Error()] = s
-		}
-		s.n, s.last = s.n+1, a
 	}
-	for text, s := range by {
-		t.Logf("%d connections: %s; from %s after the death (took %s) to %s (took %s)",
-			s.n, text, s.first.began-death, s.first.took, s.last.began-death, s.last.took)
+	for outcome, all := range by {
+		first, last := all[0], all[len(all)-1]
+		t.Logf("%d connections: %s (%s); from %s after the death (took %s) to %s (took %s)",
+			len(all), outcome, first.Error, first.Began.Sub(death), first.Took, last.Began.Sub(death), last.Took)
 	}
 }

@@ -9,7 +9,7 @@
 //	return_test.go        endpoints that return
 //	falsealarm_test.go    endpoints that only look dead
 //	bench_test.go         what the rules cost connections and packets
-//	vanish_bench_test.go  a node that vanishes, under Verdict and under kube-proxy; vanish_plot_test.go draws it
+//	vanish_bench_test.go  a node that vanishes, under Verdict and under kube-proxy
 //	idle_bench_test.go    what a daemon costs while nothing is wrong
 //
 // "go test -tags e2e ./e2e/deadnode -run FalseAlarms -false-alarm-time=5m" has each false alarm go on for five minutes instead of

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
@@ -148,9 +149,7 @@ func (b *bed) slowPath() {
 	err := errors.Join(
 		remote.SetUp(link), remote.AddRoute(netns.Route{To: to, Link: "veth-c", Table: table}), remote.Divert(link, table),
 	)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, err)
 	remote.Must(b.t, "", "ip", "route", "replace", to.String(), "dev", link)
 	done := make(chan struct{})
 	go func() {
@@ -229,8 +228,8 @@ func TestFalseAlarms(t *testing.T) {
 			list := l.end()
 			failed, slowest := 0, time.Duration(0)
 			for _, at := range list {
-				slowest = max(slowest, at.took)
-				if at.err != nil {
+				slowest = max(slowest, at.Took)
+				if at.Outcome != rate.Answered {
 					failed++
 				}
 			}

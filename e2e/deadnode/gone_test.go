@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
@@ -34,7 +35,7 @@ func TestPodGone(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/from %s", f, name, from), func(t *testing.T) {
 					for range maxStalls {
 						b := newBedAfter(t, func(b *bed) { b.serverOnce() }, refuse, endpoints)
-						if !b.stalled(t, b.load(from, vip(f), *rate/2), die) {
+						if !b.stalled(t, b.load(from, vip(f), *perSecond/2), die) {
 							return
 						}
 					}
@@ -54,7 +55,7 @@ func (b *bed) stalled(t *testing.T, l *load, die func(*bed)) (stalled bool) {
 	b.t.Helper()
 	time.Sleep(time.Second)
 	die(b)
-	death := time.Since(l.began)
+	death := time.Now()
 	time.Sleep(2500 * time.Millisecond)
 	list := l.end()
 	o := judge(list, death)
@@ -68,12 +69,10 @@ func (b *bed) stalled(t *testing.T, l *load, die func(*bed)) (stalled bool) {
 	_, stamp, _ := strings.Cut(line[strings.LastIndexByte(line, '\n')+1:], "time=")
 	stamp, _, _ = strings.Cut(stamp, " ")
 	at, err := time.Parse(time.RFC3339Nano, stamp)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, err)
 	for _, a := range list {
-		if a.err != nil && l.began.Add(a.began+repeats).After(at) {
-			t.Errorf("a connection of %s fails, although the flows were deleted by %s", l.began.Add(a.began), at)
+		if a.Outcome != rate.Answered && a.Began.Add(repeats).After(at) {
+			t.Errorf("a connection of %s fails, although the flows were deleted by %s", a.Began, at)
 		}
 	}
 	return !t.Failed()

@@ -3,6 +3,7 @@
 package deadnode
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -75,9 +76,7 @@ func TestOnRemoval(t *testing.T) {
 			if t.Failed() || annotation == "" {
 				return
 			}
-			if err := os.Remove(filepath.Join(b.dir, "manifests", "slices.yaml")); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, os.Remove(filepath.Join(b.dir, "manifests", "slices.yaml")))
 			// No endpoint is left that could reset them.
 			for _, o := range list {
 				if o.pod != gone {
@@ -105,11 +104,12 @@ func (b *bed) untilBroken(o opened) {
 // untilServed waits until the kernel has an endpoint, or has it no more.
 func (b *bed) untilServed(text string, want bool) {
 	b.t.Helper()
-	for end := time.Now().Add(time.Minute); b.served(text) != want; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			b.t.Fatalf("the kernel has %s: %t", text, !want)
+	lab.Eventually(b.t, fmt.Sprintf("the kernel has %s: %t", text, want), func() error {
+		if b.served(text) != want {
+			return errors.New("not so")
 		}
-	}
+		return nil
+	})
 }
 
 // TestFailedEndpointResets: open connections to endpoints on a node that vanishes end with their next packet as soon as the

@@ -3,10 +3,11 @@
 package deadnode
 
 import (
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
@@ -18,11 +19,7 @@ func TestReturn(t *testing.T) {
 	l := b.load(lab.Outside, vip(lab.IPv4), 100)
 	defer l.end()
 	b.vanish()
-	for end := time.Now().Add(time.Minute); b.served("10.0.2."); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the endpoints are not ejected")
-		}
-	}
+	b.untilServed("10.0.2.", false)
 	renamed := tenEndpoints()
 	renamed[9].node = "node-4"
 	b.slices(renamed)
@@ -31,11 +28,8 @@ func TestReturn(t *testing.T) {
 		t.Error("the endpoint with a new word gets no connections")
 	}
 	b.At(t, lab.Remote).Must(t, "", "nft", "delete", "table", "netdev", "gone")
-	for end := time.Now().Add(time.Minute); !b.served("10.0.2.1 . 8080") || !b.served("10.0.2.2 . 8080"); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the endpoints do not return")
-		}
-	}
+	b.untilServed("10.0.2.1 . 8080", true)
+	b.untilServed("10.0.2.2 . 8080", true)
 }
 
 // served reports whether the kernel has an endpoint whose text begins like this.
@@ -49,9 +43,9 @@ func TestFlagChecks(t *testing.T) {
 	b := newBed(t, "", []place{{"a", 8080, lab.NodeName}, {"c", 9, lab.RemoteNodeName}},
 		"--outlier-detection=off", "--health-check=tcp interval=1s fall=1")
 	b.waitFor("an endpoint fails its check")
-	b.eventually("the dead endpoint gets nothing", func(error) bool {
+	b.eventually("the dead endpoint gets nothing", func(rate.Outcome) bool {
 		for range 20 { // half of them would fail
-			if b.try() != nil {
+			if b.try() != rate.Answered {
 				return false
 			}
 		}
@@ -75,14 +69,12 @@ func TestShareReturns(t *testing.T) {
 // shareUntil waits until an endpoint has a share of the slots.
 func (b *bed) shareUntil(what string, as func(part, all int) bool) {
 	b.t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	lab.Eventually(b.t, what, func() error {
 		list := b.Node.Must(b.t, "", "nft", "list", "map", "ip", "verdict", "endpoints")
 		part, all := strings.Count(list, " : "+lab.PodAddress(lab.IPv4, "c").String()+" . 9"), strings.Count(list, " : 10.")
-		if as(part, all) {
-			return
+		if !as(part, all) {
+			return fmt.Errorf("it has %d of %d slots", part, all)
 		}
-		if time.Now().After(end) {
-			b.t.Fatalf("%s: %d of %d slots", what, part, all)
-		}
-	}
+		return nil
+	})
 }

@@ -3,12 +3,9 @@
 package deadnode
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,12 +13,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
+	"github.com/verdict-proxy/verdict/e2e/cluster/rollout"
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/objects"
 )
 
 var (
@@ -37,41 +37,43 @@ const (
 // BenchmarkVanish cuts a node off, with 3 of the 10 endpoints of a Service, and goes on for as long as Kubernetes takes
 // to say so. Verdict reads its objects from a folder, kube-proxy reads the same ones from an API server.
 func BenchmarkVanish(b *testing.B) {
-	var runs []vanishRun
+	var runs []*rollout.Run
 	for b.Loop() {
-		runs = []vanishRun{vanishUnder(b, "Verdict", newBed(b, eject, tenEndpoints()))}
+		runs = []*rollout.Run{vanishUnder(b, "Verdict", newBed(b, eject, tenEndpoints()))}
 		if *upstream != "" {
 			runs = append(runs, vanishUnder(b, "kube-proxy (nftables)", newUpstreamBed(b)))
 		}
 	}
 	if *plotFile != "" {
-		if err := os.WriteFile(*plotFile, []byte(drawVanish(runs)), 0o644); err != nil {
-			b.Fatal(err)
-		}
+		lab.Must(b, os.WriteFile(*plotFile, []byte(drawVanish(runs)), 0o644))
 	}
 }
 
-// vanishRun is what happened to the connections of a load.
-type vanishRun struct {
-	name     string
-	attempts []attempt // their beginnings count from the death
+// drawVanish shows the seconds before and after the death.
+func drawVanish(runs []*rollout.Run) string {
+	p := rollout.Picture{
+		Title: "A node vanishes with 3 of 10 endpoints; the EndpointSlices do not change", Event: "the node vanished", Before: calm,
+		Failed: fmt.Sprintf("failed connections a second, of %d (patience: 5 s)", *perSecond), MostFailed: float64(*perSecond) / 2, Slowest: 6,
+		IsFailed: func(a *rate.Attempt) bool { return a.Outcome != rate.Answered },
+	}
+	return p.Draw(runs)
 }
 
-func vanishUnder(b *testing.B, name string, bed *bed) vanishRun {
+// vanishUnder returns the connections of a load around the death.
+func vanishUnder(b *testing.B, name string, bed *bed) *rollout.Run {
 	b.Helper()
-	l := bed.load(lab.Outside, vip(lab.IPv4), *rate)
+	l := bed.load(lab.Outside, vip(lab.IPv4), *perSecond)
 	time.Sleep(calm)
 	bed.vanish()
-	death := time.Since(l.began)
+	death := time.Now()
 	time.Sleep(unchanged)
-	r := vanishRun{name: name, attempts: l.end()}
-	o := judge(r.attempts, death)
+	list := l.end()
+	o := judge(list, death)
 	b.Logf("%s: %d connections, %d failed, %d took more than 1.5 s, the last of these began %s after the death, the slowest took %s",
-		name, len(r.attempts), o.failed, o.late, o.lastLate.Round(time.Millisecond), o.worst.Round(time.Millisecond))
-	for i := range r.attempts {
-		r.attempts[i].began -= death
+		name, len(list), o.failed, o.late, o.lastLate.Round(time.Millisecond), o.worst.Round(time.Millisecond))
+	return &rollout.Run{
+		Proxy: name, Updates: []rollout.Span{{Began: death, Ended: death.Add(unchanged)}}, Ways: []rollout.Way{{Name: lab.Outside, Attempts: list}},
 	}
-	return r
 }
 
 // newUpstreamBed is a world with kube-proxy on its node, and the Service of newBed.
@@ -81,9 +83,7 @@ func newUpstreamBed(b *testing.B) *bed {
 	plane, err := apiserver.StartIn(up.World, apiserver.Options{
 		Binaries: *upstream, Dir: up.dir, ServiceRanges: strings.Join(lab.Both("SERVICES"), ","),
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	b.Cleanup(func() {
 		if err := plane.Close(); err != nil {
 			b.Error(err)
@@ -91,21 +91,15 @@ func newUpstreamBed(b *testing.B) *bed {
 	})
 	up.write("service.yaml", service(""))
 	up.slices(tenEndpoints())
-	if err := up.post(plane); err != nil {
-		b.Fatal(err)
-	}
-	kubeconfig, err := plane.KubeProxy()
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, up.post(plane))
+	kubeconfig, err := plane.Kubeconfig(apiserver.KubeProxy)
+	lab.Must(b, err)
 	up.process, err = lab.NewProcess(lab.ProcessOptions{Name: "kube-proxy", Namespace: up.Node, Dir: up.dir, Command: []string{
 		filepath.Join(*upstream, "kube-proxy"), "--kubeconfig=" + kubeconfig, "--hostname-override=" + lab.NodeName,
 		"--cluster-cidr=10.0.0.0/16,fd00:10::/48", "--proxy-mode=nftables", "--conntrack-max-per-core=0", "--conntrack-min=0",
 		"--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s", "--v=2",
 	}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	b.Cleanup(func() {
 		if b.Failed() {
 			b.Log(up.process.Log(60))
@@ -118,72 +112,24 @@ func newUpstreamBed(b *testing.B) *bed {
 	return up
 }
 
-// post writes the objects of the folder into an API server.
+// post writes the objects of the folder into an API server, and the Node object that kube-proxy waits for.
 func (b *bed) post(plane *apiserver.ControlPlane) error {
-	ctx, client := context.Background(), plane.Client
-	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("create the namespace: %w", err)
-	}
-	if err := b.postNode(ctx, plane); err != nil {
-		return err
-	}
-	var svc corev1.Service
-	err := b.decode("service.yaml", func(d *yaml.YAMLOrJSONDecoder) error { return d.Decode(&svc) }, func() error {
-		svc.Spec.IPFamilyPolicy = ptr(corev1.IPFamilyPolicyRequireDualStack)
-		svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
-		_, err := client.CoreV1().Services("shop").Create(ctx, &svc, metav1.CreateOptions{})
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	var sl discoveryv1.EndpointSlice
-	return b.decode("slices.yaml", func(d *yaml.YAMLOrJSONDecoder) error {
-		sl = discoveryv1.EndpointSlice{}
-		return d.Decode(&sl)
-	}, func() error {
-		if sl.Name == "" {
-			return nil // between two "---"
-		}
-		_, err := client.DiscoveryV1().EndpointSlices("shop").Create(ctx, &sl, metav1.CreateOptions{})
-		return err
-	})
-}
-
-// postNode creates the Node object that kube-proxy waits for.
-func (b *bed) postNode(ctx context.Context, plane *apiserver.ControlPlane) error {
-	nodes := plane.Client.CoreV1().Nodes()
-	node, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lab.NodeName}}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("create the Node: %w", err)
-	}
-	for _, address := range lab.Both("NODE_INNER") {
-		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
-	}
-	if _, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("set the addresses of the Node: %w", err)
-	}
-	return nil
-}
-
-func ptr[T any](v T) *T { return &v }
-
-// decode reads the documents of a file one after the other.
-func (b *bed) decode(name string, next func(*yaml.YAMLOrJSONDecoder) error, use func() error) error {
-	text, err := os.ReadFile(filepath.Join(b.dir, "manifests", name))
-	if err != nil {
-		return err
-	}
-	for d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
-		err := next(d)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = use()
-		}
-		if err != nil {
-			return fmt.Errorf("post %s: %w", name, err)
+	b.t.Helper()
+	node := objects.Node(lab.NodeName, "NODE_INNER", "NODE_PODS")
+	err := plane.Put(b.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, node)
+	for _, name := range []string{"service.yaml", "slices.yaml"} {
+		text, readErr := os.ReadFile(filepath.Join(b.dir, "manifests", name))
+		err = errors.Join(err, readErr)
+		for document := range strings.SplitSeq("\n"+string(text), "\n---\n") {
+			var o unstructured.Unstructured
+			err = errors.Join(err, yaml.Unmarshal([]byte(document), &o.Object))
+			if o.GetKind() == "Service" { // as the API server wants it
+				err = errors.Join(err, unstructured.SetNestedField(o.Object, "RequireDualStack", "spec", "ipFamilyPolicy"))
+			}
+			if len(o.Object) > 0 {
+				err = errors.Join(err, plane.Put(b.t.Context(), &o))
+			}
 		}
 	}
+	return err
 }

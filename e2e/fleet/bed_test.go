@@ -60,9 +60,7 @@ type bed struct {
 func newBed(t testing.TB, scheduler string, flags ...string) *bed {
 	b := &bed{t: t, flags: flags, scheduler: scheduler, open: newRegistry()}
 	b.client, b.router, b.gateway, b.servers = b.place("client"), b.place("router"), b.place("gateway"), b.place("servers")
-	if err := b.client.Sysctl("net.ipv4.ip_local_port_range=1024 65535"); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, b.client.Sysctl("net.ipv4.ip_local_port_range=1024 65535"))
 	b.join(b.client, "eth0", b.router, "client")
 	b.ip(b.client, "addr add "+client4+"/24 dev eth0", "addr add "+client6+"/64 dev eth0 nodad",
 		"route add default via 198.51.100.1", "route add default via 2001:db8:51::1")
@@ -87,9 +85,7 @@ func newBed(t testing.TB, scheduler string, flags ...string) *bed {
 func (b *bed) place(name string) *lab.Namespace {
 	b.t.Helper()
 	n, err := lab.NewNamespace(name)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, err)
 	b.t.Cleanup(func() { n.Close() })
 	if err := n.Sysctl("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0",
 		"net.ipv4.conf.all.send_redirects=0", "net.ipv4.conf.default.send_redirects=0"); err != nil {
@@ -100,9 +96,7 @@ func (b *bed) place(name string) *lab.Namespace {
 
 func (b *bed) join(one *lab.Namespace, link string, other *lab.Namespace, otherLink string) {
 	b.t.Helper()
-	if err := netns.Connect(one.Namespace, link, other.Namespace, otherLink); err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, netns.Connect(one.Namespace, link, other.Namespace, otherLink))
 }
 
 func (b *bed) ip(n *lab.Namespace, commands ...string) {
@@ -115,9 +109,7 @@ func (b *bed) hash(n *lab.Namespace, fields string) {
 	b.t.Helper()
 	err := n.Sysctl("net.ipv4.fib_multipath_hash_policy=3", "net.ipv4.fib_multipath_hash_fields="+fields, "net.ipv4.fib_multipath_hash_seed=1",
 		"net.ipv6.fib_multipath_hash_policy=3", "net.ipv6.fib_multipath_hash_fields="+fields)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, err)
 }
 
 // up and below are a balancer's addresses: towards the router and towards the servers.
@@ -149,9 +141,7 @@ func (b *bed) addBalancer(number int, plug func(*balancer)) {
 	if b.scheduler == "" {
 		return // without Verdict
 	}
-	if err := n.manifests(b.scheduler, endpoints); err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, n.manifests(b.scheduler, endpoints))
 	b.start(n)
 	b.t.Cleanup(func() {
 		lab.SaveIfFailed(b.t, n.Namespace, n.process)

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
@@ -160,81 +160,41 @@ func each(list []net.Conn, do func(net.Conn) error) (good []net.Conn, lost int) 
 	return good, len(list) - len(good)
 }
 
-// attempt is a new connection.
-type attempt struct {
-	began time.Time
-	took  time.Duration
-	err   error
-}
-
 // stream are new connections all the time.
 type stream struct {
-	stop    chan struct{}
-	running sync.WaitGroup
-	mu      sync.Mutex
-	list    []attempt
+	client *rate.Client
+	stop   func() []rate.Attempt
 }
 
-// connect makes new connections at a rate, by many clients: one that waits holds up no other.
-func (b *bed) connect(f lab.Family, rate int) *stream {
-	const clients = 100
-	s := &stream{stop: make(chan struct{})}
-	begin := make(chan struct{})
-	for range clients {
-		s.running.Go(func() {
-			_ = b.client.Do(func() error {
-				for range begin {
-					a := attempt{began: time.Now()}
-					c, err := dial(f, 5*time.Second)
-					if a.took, a.err = time.Since(a.began), err; err == nil {
-						abort(c)
-					}
-					s.mu.Lock()
-					s.list = append(s.list, a)
-					s.mu.Unlock()
-				}
-				return nil
-			})
-		})
+// connect makes new connections at a rate, each of which is answered once. One that waits holds up no other.
+func (b *bed) connect(f lab.Family, perSecond int) *stream {
+	c := &rate.Client{
+		Targets: []*rate.Target{{Network: "tcp", Address: vip(f)}}, PerSecond: perSecond, Patience: 5 * time.Second, KernelPorts: true,
+		Do: b.client.Do, Answer: func(c net.Conn) (string, error) {
+			_ = c.(*net.TCPConn).SetLinger(0) // as abort does
+			return "", exchange(c, c, 5*time.Second)
+		},
 	}
-	s.running.Go(func() {
-		defer close(begin)
-		began := time.Now() // a ticker would leave out those for which a busy machine has no time
-		for n := 1; ; n++ {
-			select {
-			case <-s.stop:
-				return
-			case <-time.After(time.Until(began.Add(time.Duration(n) * time.Second / time.Duration(rate)))):
-				begin <- struct{}{}
-			}
-		}
-	})
-	return s
+	return &stream{c, c.Start()}
 }
 
 // made is how many connections there were so far.
-func (s *stream) made() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.list)
-}
+func (s *stream) made() int { return s.client.Made() }
 
 // end ends the stream. It returns the number of connections a second, how many were begun after a time, how many of
 // these were not answered within a second, and the longest that one of these took.
-func (s *stream) end(after time.Time) (rate float64, began, late int, longest time.Duration) {
-	close(s.stop)
-	s.running.Wait()
-	slices.SortFunc(s.list, func(a, b attempt) int { return a.began.Compare(b.began) })
-	rate = float64(len(s.list)) / s.list[len(s.list)-1].began.Sub(s.list[0].began).Seconds()
-	for _, a := range s.list {
-		if a.began.Before(after) {
+func (s *stream) end(after time.Time) (perSecond float64, began, late int, longest time.Duration) {
+	list := s.stop()
+	perSecond = float64(len(list)) / list[len(list)-1].Began.Sub(list[0].Began).Seconds()
+	for _, a := range list {
+		if a.Began.Before(after) {
 			continue
 		}
 		began++
-		longest = max(longest, a.took)
-		if a.err != nil || a.took > time.Second {
+		longest = max(longest, a.Took)
+		if a.Outcome != rate.Answered || a.Took > time.Second {
 			late++
 		}
 	}
-	return rate, began, late, longest
+	return perSecond, began, late, longest
 }

@@ -16,9 +16,7 @@ import (
 func example(t testing.TB, name string, replace ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../config/deploy/examples/fleet", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return strings.NewReplacer(replace...).Replace(string(text))
 }
 
@@ -26,9 +24,7 @@ func example(t testing.TB, name string, replace ...string) string {
 func (b *bed) daemon(n *lab.Namespace, dir, name string, env []string, command ...string) {
 	b.t.Helper()
 	p, err := lab.NewProcess(lab.ProcessOptions{Name: name, Namespace: n, Dir: dir, Command: command, Env: env})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, err)
 	b.t.Cleanup(func() {
 		if b.t.Failed() {
 			b.t.Logf("%s of %s:\n%s", name, n.Name, p.Log(20))
@@ -66,9 +62,7 @@ func (b *bed) bird(n *lab.Namespace, config string) (env string) {
 func (b *bed) frr(n *lab.Namespace, config string) (env string) {
 	b.t.Helper()
 	dir, err := os.MkdirTemp("", "frr")
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, err)
 	b.t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	b.write(dir, "frr.conf", config)
 	n.Must(b.t, "", "chown", "frr:frr", dir)
@@ -97,9 +91,7 @@ func (b *bed) frr(n *lab.Namespace, config string) (env string) {
 
 func (b *bed) write(dir, name, text string) {
 	b.t.Helper()
-	if err := lab.WriteFile(dir, name, []byte(text)); err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, lab.WriteFile(dir, name, []byte(text)))
 }
 
 // hops waits until the router and the gateway have a route of each family over that many balancers.
@@ -159,9 +151,7 @@ func (b *bed) announce(name string, by routing) {
 	by.start(b, b.gateway, example(b.t, by.router, "router id 10.8.1.1", "router id 10.9.0.254", "router-id 10.8.1.1", "router-id 10.9.0.254", "65000", "65002",
 		"10.8.1.2", "10.9.0.1", "10.8.2.2", "10.9.0.2", "10.8.3.2", "10.9.0.3", "fd00:8:0:1::2", "fd00:9::1", "fd00:8:0:2::2", "fd00:9::2", "fd00:8:0:3::2", "fd00:9::3"))
 	script, err := filepath.Abs("../../config/deploy/examples/fleet/announce.sh")
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, err)
 	for i, n := range b.balancers {
 		env := by.start(b, n.Namespace, example(b.t, by.balancer, "10.8.1.", fmt.Sprintf("10.8.%d.", i+1), "fd00:8:0:1:", fmt.Sprintf("fd00:8:0:%d:", i+1)))
 		b.daemon(n.Namespace, n.dir, "announce", []string{env}, script, name)

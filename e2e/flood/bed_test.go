@@ -75,9 +75,7 @@ func newBedWithout(t testing.TB) *bed {
 		service("tenant", "sticky", stickyFrontend, true), sticky)
 	b.Node.Must(t, untracked, "nft", "-f", "-")
 	b.Node.MustDo(t, func() error { b.server.listen(t, "127.0.0.1:6444"); return nil })
-	if err := os.WriteFile(filepath.Join(b.dir, "kubeconfig"), []byte(kubeconfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(filepath.Join(b.dir, "kubeconfig"), []byte(kubeconfig), 0o600))
 	return b
 }
 

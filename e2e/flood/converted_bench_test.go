@@ -53,9 +53,7 @@ func BenchmarkConverted(b *testing.B) {
 		<-tick.C
 		now := bed.memory(b)
 		descriptors, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", bed.daemon.PID()))
-		if err != nil {
-			b.Fatal(err)
-		}
+		lab.Must(b, err)
 		values[memory] = append(values[memory], float64(now.RSS)/(1<<20))
 		values[cpu] = append(values[cpu], float64(now.CPU-last.CPU)/float64(time.Second)*100)
 		values[fds] = append(values[fds], float64(len(descriptors)))
@@ -83,22 +81,16 @@ func (b *bed) startConverted(t testing.TB) {
 	t.Helper()
 	manifests := filepath.Join(b.dir, "manifests")
 	err := errors.Join(os.Mkdir(manifests, 0o755), lab.WriteFile(b.dir, "keepalived.conf", []byte(keepalivedConfig())))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	text, err := b.Node.Command(verdict, "convert", filepath.Join(b.dir, "keepalived.conf"))
 	if err == nil {
 		err = lab.WriteFile(manifests, "balancers.yaml", []byte(text))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	p, err := lab.NewProcess(lab.ProcessOptions{Name: "verdict", Namespace: b.Node, Dir: b.dir, Command: []string{
 		verdict, "run", "--manifests=" + manifests, "--hostname-override=" + lab.NodeName, "--backend=nft", "--healthz-bind-address=", "--metrics-bind-address=",
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = p.Stop() })
 	b.daemon = &daemon.Daemon{Process: p, Node: b.Node}
 	b.daemon.WaitFor(t, "all balancers", func(s *socket.Status) bool {

@@ -59,9 +59,7 @@ func (b *bed) newFarm(t testing.TB) *farm {
 	if err == nil {
 		err = b.Node.AddRoute(netns.Route{To: farmRange, Gateway: gateway})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	at.Must(t, fmt.Sprintf("table inet silent { chain in { type filter hook input priority 0; th dport %d drop; }; }", silentPort), "nft", "-f", "-")
 	f := &farm{}
 	status := func(code func() int) http.HandlerFunc {
@@ -197,9 +195,7 @@ func others() []object {
 func (b *bed) farmFlows(t testing.TB) (n int) {
 	t.Helper()
 	list, err := b.Node.Flows(lab.IPv4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, f := range list {
 		if farmRange.Contains(f.To.Addr()) || farmRange.Contains(f.From.Addr()) {
 			n++
@@ -233,8 +229,6 @@ func (b *bed) mostFlows(t testing.TB, during func()) (most int) {
 	}()
 	during()
 	close(ended)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, <-done)
 	return most
 }

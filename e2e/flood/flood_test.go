@@ -53,9 +53,7 @@ func TestFloodOfPackets(t *testing.T) {
 				}
 			}
 			list, err := inspect.ReadAffinity(kernel.Options{NetNS: b.Node.Fd()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			for _, a := range list {
 				if a.Family == program.IPv4 && (a.Entries < most/2 || a.Entries > most+clients) {
 					t.Errorf("%d entries of affinity after %d forged sources, want about %d", a.Entries, forged, most)
@@ -108,9 +106,7 @@ func TestFullTable(t *testing.T) {
 // forget empties the table of connections.
 func (b *bed) forget(t testing.TB) {
 	t.Helper()
-	if err := b.Node.ForgetFlows(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, b.Node.ForgetFlows())
 }
 
 // check runs "verdict check" on the node.
@@ -119,9 +115,7 @@ func (b *bed) check(t *testing.T) string {
 	var out strings.Builder
 	cmd := exec.Command(verdict, "check", "--backend=nft", "--manifests="+t.TempDir(), "--healthz-bind-address=")
 	cmd.Stdout = &out
-	if err := b.Node.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, b.Node.Start(cmd))
 	_ = cmd.Wait() // its exit status tells about the other checks, too
 	return out.String()
 }

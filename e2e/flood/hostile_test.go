@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
@@ -167,8 +168,6 @@ func (s *stopwatch) sample(b *testing.B, period time.Duration) (took measure.Sam
 func (b *bed) memory(t testing.TB) measure.Process {
 	t.Helper()
 	p, err := measure.Inspect(b.daemon.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return p
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/e2e/daemon"
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // memoryGroup is a cgroup with a limit of memory, as the kubelet makes one for a pod. The memory of the rules counts, too.
@@ -44,22 +45,16 @@ func newMemoryGroup(t testing.TB) *memoryGroup {
 
 func (g *memoryGroup) set(t testing.TB, bytes int) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(g.dir, g.limit), []byte(strconv.Itoa(bytes)), 0); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(filepath.Join(g.dir, g.limit), []byte(strconv.Itoa(bytes)), 0))
 }
 
 // used is the memory in use, that of the kernel included.
 func (g *memoryGroup) used(t testing.TB) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(g.dir, g.usage))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return n
 }
 
@@ -93,9 +88,7 @@ func TestMemoryLimit(t *testing.T) {
 		t.Errorf("the last Service is not served: %v\n%s", err, out)
 	}
 	passes, err := b.daemon.Passes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	const each = 7 // elements of a Service
 	if first := passes[len(passes)-1]; first.Added > (after-before/2)*each {
 		t.Errorf("the first pass wrote %d elements; at most %d Services were missing", first.Added, after-before)

@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // server is an API server that has its objects in memory, encoded. A real one and its etcd would need more of the
@@ -72,9 +74,7 @@ func newServer() *server {
 func (s *server) listen(t testing.TB, at string) {
 	t.Helper()
 	l, err := net.Listen("tcp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	web := &http.Server{Handler: s}
 	go func() { _ = web.Serve(l) }() // it ends with Close
 	t.Cleanup(func() {

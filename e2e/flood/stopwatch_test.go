@@ -14,6 +14,7 @@ import (
 	"github.com/mdlayher/socket"
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
@@ -62,17 +63,13 @@ const groupNFTables = 7
 func (b *bed) stopwatch(t testing.TB) *stopwatch {
 	t.Helper()
 	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "nf_tables", &socket.Config{NetNS: b.Node.Fd()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { sock.Close() })
 	err = errors.Join(
 		sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (groupNFTables - 1)}),
 		sock.SetsockoptInt(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 256<<20), // of a storm, no event may be lost
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	s := &stopwatch{server: b.server, sock: sock, buf: make([]byte, 1<<20)}
 	b.server.put(service("shop", "mover", moverFrontend, false))
 	s.change(t)

@@ -49,9 +49,7 @@ func each(t *testing.T, tests []test) {
 			}
 			dir := t.TempDir()
 			inner, err := runner.NewBed(runner.Options{Family: f, Source: runner.FromManifests, Proxy: verdict(), Dir: dir})
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			b := &bed{Bed: inner, family: f, dir: dir}
 			for _, tt := range tests {
 				t.Run(tt.name, func(t *testing.T) { b.test(t, tt) })
@@ -84,9 +82,7 @@ func (b *bed) freshVIP() {
 
 func (b *bed) must(err error) {
 	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 }
 
 // steps takes steps in the language of scenarios. "VIP", in quotes, stands for the address of this test.
@@ -140,9 +136,7 @@ func (b *bed) reschedule(scheduler string) {
 func (b *bed) node(name string, args ...string) string {
 	b.Helper()
 	out, err := b.World().Node.Command(name, args...)
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 	return out
 }
 

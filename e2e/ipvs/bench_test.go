@@ -115,9 +115,7 @@ func startLoop(b *testing.B) (*state.Store, <-chan report.Pass) {
 
 func must(b testing.TB, err error) {
 	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
+	lab.Must(b, err)
 }
 
 // passed delivers the reports of passes that planned a Service.

@@ -83,9 +83,7 @@ func (n *forwarding) join(name string, number int) *lab.Namespace {
 
 func (n *forwarding) must(err error) {
 	n.Helper()
-	if err != nil {
-		n.Fatal(err)
-	}
+	lab.Must(n, err)
 }
 
 // prepare runs the commands of ipvsctl/README.md on a real server and has it serve.
@@ -131,9 +129,7 @@ func (n *forwarding) prepare(name string, number int) {
 func commandsOfReadme(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../ipvsctl/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	_, section, _ := strings.Cut(string(text), "\n### The real server\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	lines := regexp.MustCompile(`(?m)^    (.*)$`).FindAllStringSubmatch(section, -1)

@@ -32,9 +32,7 @@ func files(f lab.Family) []string {
 // TestScenarios runs scenarios with IPVS serving all Services.
 func TestScenarios(t *testing.T) {
 	list, err := scenario.Load(os.DirFS("../scenarios"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, f := range lab.Families() {
 		t.Run(f.String(), func(t *testing.T) { runScenarios(t, list, f) })
 	}
@@ -46,9 +44,7 @@ func runScenarios(t *testing.T, list []*scenario.Scenario, f lab.Family) {
 	bed, err := runner.NewBed(runner.Options{
 		Family: f, Source: runner.FromManifests, Proxy: proxy, Dir: filepath.Join(t.TempDir(), f.String()),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	defer func() {
 		if err := bed.Close(); err != nil {
 			t.Error(err)

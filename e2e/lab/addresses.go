@@ -20,20 +20,20 @@ func Families() []Family { return []Family{IPv4, IPv6} }
 
 func (f Family) String() string { return fmt.Sprintf("IPv%d", int(f)) }
 
+// FamilyOf is the family of an address.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
 // Other is the other family.
 func (f Family) Other() Family {
 	if f == IPv4 {
 		return IPv6
 	}
 	return IPv4
-}
-
-// Bits is the length of an address.
-func (f Family) Bits() int {
-	if f == IPv4 {
-		return 32
-	}
-	return 128
 }
 
 // pair is an address or range in both families.
@@ -74,6 +74,8 @@ var addressBook = map[string]pair{
 	"LB3":  {"203.0.113.3", "2001:db8:203::3"},
 	"EXT1": {"198.51.100.1", "2001:db8:198::1"}, "EXT2": {"198.51.100.2", "2001:db8:198::2"},
 	"EVERYWHERE": {"0.0.0.0/0", "::/0"},
+	// Addresses that tests give to the node and take away again.
+	"PASSING": {"198.18.7.0/24", "2001:db8:187::/64"},
 	// An address of no Service and of no host.
 	"NOWHERE": {"198.51.100.99", "2001:db8:198::99"},
 }
@@ -163,15 +165,6 @@ func everywhere(f Family) netip.Prefix {
 		return netip.MustParsePrefix("0.0.0.0/0")
 	}
 	return netip.MustParsePrefix("::/0")
-}
-
-// Nth is an address inside a range.
-func Nth(within string, n int) (netip.Addr, error) {
-	p, err := netip.ParsePrefix(within)
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("address %d of %s: %w", n, within, err)
-	}
-	return nth(p, n), nil
 }
 
 func nth(p netip.Prefix, n int) netip.Addr {

@@ -32,10 +32,7 @@ func Open(q Question) (*Flow, error) {
 	case KernelSCTP:
 		proto = unix.IPPROTO_SCTP
 	}
-	family := IPv4
-	if q.To.Addr().Is6() {
-		family = IPv6
-	}
+	family := FamilyOf(q.To.Addr())
 	fd, err := unix.Socket(domain(family), kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, proto)
 	if err != nil {
 		return nil, fmt.Errorf("open a socket: %w", err)

@@ -124,10 +124,7 @@ func (p *sctpPacket) answers(request *sctpPacket) bool {
 // address of the server. Package net has no SCTP, but it serves a listening socket of SCTP as one of TCP: both are
 // streams with the same system calls.
 func listenKernelSCTP(at netip.AddrPort) (net.Listener, error) {
-	family := IPv4
-	if at.Addr().Is6() {
-		family = IPv6
-	}
+	family := FamilyOf(at.Addr())
 	fd, err := unix.Socket(domain(family), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 	if err != nil {
 		return nil, fmt.Errorf("open an SCTP socket (the kernel needs module sctp): %w", err)

@@ -20,6 +20,18 @@ func Must(t testing.TB, errs ...error) {
 	}
 }
 
+// Eventually waits until try returns no error. After a minute, its last error ends the test.
+func Eventually(t testing.TB, what string, try func() error) {
+	t.Helper()
+	var err error
+	for late := time.Now().Add(time.Minute); time.Now().Before(late); time.Sleep(20 * time.Millisecond) {
+		if err = try(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("not within a minute: %s: %v", what, err)
+}
+
 // New builds a world that ends with the test.
 func New(t testing.TB) *World {
 	t.Helper()
@@ -65,15 +77,13 @@ func (n *Namespace) Hold(t testing.TB, q Question) (*Flow, Answer) {
 // UntilAccepted waits until the namespace has accepted some TCP connections since it was made.
 func (n *Namespace) UntilAccepted(t testing.TB, connections int) {
 	t.Helper()
-	accepted := 0
-	for late := time.Now().Add(time.Minute); accepted < connections; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(late) {
-			t.Fatalf("%s has accepted %d connections, want %d", n.Name, accepted, connections)
+	Eventually(t, fmt.Sprintf("%s has accepted %d connections", n.Name, connections), func() error {
+		accepted, err := n.accepted()
+		if err == nil && accepted < connections {
+			err = fmt.Errorf("it has accepted %d", accepted)
 		}
-		var err error
-		accepted, err = n.accepted()
-		Must(t, err)
-	}
+		return err
+	})
 }
 
 // accepted is how many TCP connections the kernel has accepted in the namespace.

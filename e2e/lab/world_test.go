@@ -123,9 +123,7 @@ func TestNoFlowWithoutAnswer(t *testing.T) {
 // TestServe adds a server to a place.
 func TestServe(t *testing.T) {
 	w := New(t)
-	if err := w.Serve("a", "more", 9000); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, w.Serve("a", "more", 9000))
 	for _, f := range Families() {
 		for _, p := range []Protocol{TCP, UDP} {
 			q := Question{Protocol: p, To: netip.AddrPortFrom(Address(f, "A"), 9000), Patience: patience}
@@ -163,9 +161,7 @@ func TestFlowsAreTracked(t *testing.T) {
 		if !w.tracks(t, f, want) {
 			t.Errorf("over %s: no flow to %s", f, to)
 		}
-		if err := w.Node.ForgetFlows(); err != nil {
-			t.Fatal(err)
-		}
+		Must(t, w.Node.ForgetFlows())
 		if w.tracks(t, f, want) {
 			t.Errorf("over %s: the flow to %s is still there", f, to)
 		}
@@ -175,9 +171,7 @@ func TestFlowsAreTracked(t *testing.T) {
 func (w *World) tracks(t *testing.T, f Family, want TrackedFlow) bool {
 	t.Helper()
 	list, err := w.Node.Flows(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	for _, got := range list {
 		want.From = got.From
 		if got == want {
@@ -191,22 +185,16 @@ func (w *World) tracks(t *testing.T, f Family, want TrackedFlow) bool {
 func TestSaveMoment(t *testing.T) {
 	t.Setenv("VERDICT_FAILURES", t.TempDir())
 	n, err := NewNamespace("moment")
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	defer n.Close()
 	p, err := NewProcess(ProcessOptions{Name: "speaker", Namespace: n, Dir: t.TempDir(), Command: []string{"echo", "last words"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	<-p.Exited()
 	if err := n.Load("table ip moment { }"); err != nil {
 		t.Fatal(err)
 	}
 	dir, err := SaveMoment("a test/of many", n, p, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	for file, want := range map[string]string{"ruleset": "table ip moment", "speaker.log": "last words", "addresses": "lo", "flows": ""} {
 		if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s: %q, %v; want %q", file, text, err, want)

@@ -1,10 +1,12 @@
 package measure
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"runtime/debug"
+	"testing"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 const (
@@ -23,14 +25,14 @@ const oneRule = `table ip by-hand {
 
 // lane is a path with a destination on it.
 type lane struct {
-	dialer *Dialer
-	to     netip.AddrPort
-	sum    Connections
-	rates  []float64
+	path  *Path
+	to    netip.AddrPort
+	sum   Connections
+	rates []float64
 }
 
 func (l *lane) dial() error {
-	c, err := l.dialer.Dial(l.to, dialBatch)
+	c, err := l.path.Dial(l.to, dialBatch)
 	if err != nil {
 		return err
 	}
@@ -45,56 +47,40 @@ func (l *lane) report(f Figures, path string) {
 	f[path+"connections/sec"] = MedianOf(l.rates)
 }
 
-// Compare opens connections to a frontend over the proxy's path, through one rule on a second path, and without rules
-// on a third. It opens a few at a time on each, so that other work on the machine disturbs all three alike.
-func Compare(proxy *Path, frontend netip.AddrPort, f Figures) (err error) {
-	byHand, none, err := referencePaths(frontend)
-	if err != nil {
-		return err
+// Compare returns what opens connections to a frontend over the proxy's path, through one rule on a second path, and without
+// rules on a third. It opens a few at a time on each, so that other work on the machine disturbs all three alike.
+func Compare(tb testing.TB, proxy *Path, frontend netip.AddrPort) (run func(Figures)) {
+	tb.Helper()
+	byHand, none := NewPath(tb), NewPath(tb)
+	lab.Must(tb, byHand.Node.Load(fmt.Sprintf(oneRule, frontend.Addr(), frontend.Port(), Server(0), ServerPort)))
+	return func(f Figures) {
+		tb.Helper()
+		compare(tb, []*lane{
+			{path: proxy, to: frontend}, {path: byHand, to: frontend}, {path: none, to: netip.AddrPortFrom(Server(0), ServerPort)},
+		}, f)
 	}
-	defer func() { err = errors.Join(err, byHand.Close(), none.Close()) }()
-	lanes := []*lane{{to: frontend}, {to: frontend}, {to: netip.AddrPortFrom(Server(0), ServerPort)}}
-	for i, path := range []*Path{proxy, byHand, none} {
-		if lanes[i].dialer, err = path.NewDialer(); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, lanes[i].dialer.Close()) }()
-	}
+}
+
+func compare(tb testing.TB, lanes []*lane, f Figures) {
+	tb.Helper()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // no collection in the middle of a batch
 	for i := range rounds {
 		for j := range lanes {
-			if err := lanes[(i+j)%len(lanes)].dial(); err != nil {
-				return fmt.Errorf("path %d of proxy, one rule, no rule: %w", (i+j)%len(lanes), err)
-			}
+			lab.Must(tb, lanes[(i+j)%len(lanes)].dial())
 		}
 	}
 	for i, path := range []string{"proxy-", "one-rule-", "no-rule-"} {
 		lanes[i].report(f, path)
 	}
-	f["proxy-to-one-rule"] = medianRatio(lanes[0].rates, lanes[1].rates)
-	f["proxy-to-no-rule"] = medianRatio(lanes[0].rates, lanes[2].rates)
-	return nil
+	f["proxy-to-one-rule"] = MedianRatio(lanes[0].rates, lanes[1].rates)
+	f["proxy-to-no-rule"] = MedianRatio(lanes[0].rates, lanes[2].rates)
 }
 
-// medianRatio is the median of the ratios of all rounds.
-func medianRatio(a, b []float64) float64 {
+// MedianRatio is the median of the ratios of all rounds.
+func MedianRatio(a, b []float64) float64 {
 	ratios := make([]float64, len(a))
 	for i := range a {
 		ratios[i] = a[i] / b[i]
 	}
 	return MedianOf(ratios)
-}
-
-func referencePaths(frontend netip.AddrPort) (byHand, none *Path, err error) {
-	if byHand, err = NewPath("one-rule"); err != nil {
-		return nil, nil, err
-	}
-	if none, err = NewPath("no-rule"); err != nil {
-		return nil, nil, errors.Join(err, byHand.Close())
-	}
-	script := fmt.Sprintf(oneRule, frontend.Addr(), frontend.Port(), Server(0), ServerPort)
-	if err := byHand.Node.Load(script); err != nil {
-		return nil, nil, errors.Join(err, byHand.Close(), none.Close())
-	}
-	return byHand, none, nil
 }

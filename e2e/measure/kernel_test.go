@@ -10,21 +10,10 @@ import (
 // TestCompare opens connections over all three paths. A second rule written by hand takes the place of the proxy's
 // rules.
 func TestCompare(t *testing.T) {
-	path, err := NewPath("test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer path.Close()
+	path := NewPath(t)
 	frontend := netip.MustParseAddrPort("10.96.0.1:80")
-	dialer, err := path.NewDialer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c, err := dialer.Dial(netip.AddrPortFrom(Server(3), ServerPort), 5); err != nil || len(c.Handshakes) != 5 || c.Rate() <= 0 {
+	if c, err := path.Dial(netip.AddrPortFrom(Server(3), ServerPort), 5); err != nil || len(c.Handshakes) != 5 || c.Rate() <= 0 {
 		t.Fatalf("to an address of the server: %+v, %v", c, err)
-	}
-	if err := dialer.Close(); err != nil {
-		t.Fatal(err)
 	}
 	if err := path.Node.Load("no ruleset"); err == nil {
 		t.Error("nft took nonsense")
@@ -33,9 +22,7 @@ func TestCompare(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := Figures{}
-	if err := Compare(path, frontend, f); err != nil {
-		t.Fatal(err)
-	}
+	Compare(t, path, frontend)(f)
 	for _, name := range []string{"proxy-", "one-rule-", "no-rule-"} {
 		if f[name+"p50-ns"] <= 0 || f[name+"p99-ns"] < f[name+"p50-ns"] || f[name+"connections/sec"] <= 0 {
 			t.Errorf("%s: %+v", name, f)

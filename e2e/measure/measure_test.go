@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 func TestQuantile(t *testing.T) {
@@ -77,12 +79,8 @@ func TestNumbers(t *testing.T) {
 func TestInspect(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; read x")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
+	lab.Must(t, cmd.Start())
 	defer func() { in.Close(); cmd.Wait() }()
 	var p Process
 	for end := time.Now().Add(30 * time.Second); p.CPU == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,8 +18,9 @@ import (
 //
 //	client 10.250.0.2 -- 10.250.0.1 node 10.251.0.1 -- 10.251.0.2 server, 10.251.1.0/24
 type Path struct {
-	Node           *lab.Namespace
-	client, server *lab.Namespace
+	Node            *lab.Namespace
+	Client, Servers *lab.Namespace
+	listener        int // of a TCP socket on the server's port
 }
 
 // ClientRange holds the clients of paths.
@@ -33,32 +35,32 @@ const ServerPort = 8080
 // Server is one of 250 addresses of the server.
 func Server(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 251, 1, byte(1 + i%250)}) }
 
-// NewPath builds a path; its node has no rules yet.
-func NewPath(name string) (*Path, error) {
+// NewPath builds a path, which ends with the benchmark; its node has no rules yet.
+func NewPath(tb testing.TB) *Path {
+	tb.Helper()
 	p := &Path{}
-	for what, n := range map[string]**lab.Namespace{"client": &p.client, "node": &p.Node, "server": &p.server} {
-		made, err := lab.NewNamespace(name + "-" + what)
-		if err != nil {
-			return nil, errors.Join(err, p.Close())
-		}
-		*n = made
+	for _, n := range []**lab.Namespace{&p.Client, &p.Node, &p.Servers} {
+		*n = &lab.Namespace{Namespace: netns.New(tb)}
 	}
-	if err := p.connect(); err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
-	return p, nil
+	lab.Must(tb, p.connect(), p.Servers.Do(func() (err error) {
+		p.listener, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		return err
+	}))
+	tb.Cleanup(func() { lab.Must(tb, unix.Close(p.listener)) })
+	lab.Must(tb, unix.Bind(p.listener, &unix.SockaddrInet4{Port: ServerPort}), unix.Listen(p.listener, 128))
+	return p
 }
 
 func (p *Path) connect() error {
 	return errors.Join(
-		Link(p.client, p.Node, "to-client", "10.250.0.2/24", NodeAddress+"/24"),
-		Link(p.server, p.Node, "to-server", "10.251.0.2/24", "10.251.0.1/24"),
+		Link(p.Client, p.Node, "to-client", "10.250.0.2/24", NodeAddress+"/24"),
+		Link(p.Servers, p.Node, "to-server", "10.251.0.2/24", "10.251.0.1/24"),
 		p.Node.Sysctl("net.ipv4.ip_forward=1"),
-		p.client.Sysctl("net.ipv4.ip_local_port_range=1024 65535"),
-		Route(p.client, "0.0.0.0/0", NodeAddress),
-		Route(p.server, "0.0.0.0/0", "10.251.0.1"),
+		p.Client.Sysctl("net.ipv4.ip_local_port_range=1024 65535"),
+		Route(p.Client, "0.0.0.0/0", NodeAddress),
+		Route(p.Servers, "0.0.0.0/0", "10.251.0.1"),
 		Route(p.Node, "10.251.1.0/24", "10.251.0.2"),
-		p.server.Own(netip.MustParsePrefix("10.251.1.0/24")),
+		p.Servers.Own(netip.MustParsePrefix("10.251.1.0/24")),
 	)
 }
 
@@ -75,52 +77,6 @@ func Link(a, b *lab.Namespace, name, addrA, addrB string) error {
 func Route(n *lab.Namespace, to, gateway string) error {
 	return n.AddRoute(netns.Route{To: netip.MustParsePrefix(to), Gateway: netip.MustParseAddr(gateway)})
 }
-
-// Close removes the path.
-func (p *Path) Close() error {
-	var errs []error
-	for _, n := range []*lab.Namespace{p.client, p.Node, p.server} {
-		if n != nil {
-			errs = append(errs, n.Close())
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// Dialer opens TCP connections over a path and closes them at once. Client and server are one thread. With virtual
-// links the whole handshake happens inside the system calls of that thread, on one core. It never waits for the
-// scheduler; on a small machine that wait is several times as long as the handshake.
-type Dialer struct {
-	listener int
-	clients  *lab.Namespace
-}
-
-// NewDialer starts listening.
-func (p *Path) NewDialer() (*Dialer, error) {
-	d := &Dialer{clients: p.client}
-	err := p.server.Do(func() (err error) {
-		d.listener, err = listen()
-		return err
-	})
-	return d, err
-}
-
-func listen() (int, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, fmt.Errorf("open the server's socket: %w", err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: ServerPort}); err != nil {
-		return 0, errors.Join(fmt.Errorf("bind the server's socket: %w", err), unix.Close(fd))
-	}
-	if err := unix.Listen(fd, 128); err != nil {
-		return 0, errors.Join(fmt.Errorf("listen: %w", err), unix.Close(fd))
-	}
-	return fd, nil
-}
-
-// Close stops listening.
-func (d *Dialer) Close() error { return unix.Close(d.listener) }
 
 // Connections is a run of connections: the duration of each handshake and of the whole run.
 type Connections struct {
@@ -141,13 +97,15 @@ func (c *Connections) Add(o Connections) {
 	c.Handshakes, c.Elapsed = append(c.Handshakes, o.Handshakes...), c.Elapsed+o.Elapsed
 }
 
-// Dial opens and closes n connections to an address, one after the other.
-func (d *Dialer) Dial(to netip.AddrPort, n int) (Connections, error) {
+// Dial opens and closes n TCP connections to an address, one after the other. Client and server are one thread. With virtual
+// links the whole handshake happens inside the system calls of that thread, on one core. It never waits for the
+// scheduler; on a small machine that wait is several times as long as the handshake.
+func (p *Path) Dial(to netip.AddrPort, n int) (Connections, error) {
 	c := Connections{Handshakes: make(Sample, 0, n)}
-	err := d.clients.Do(func() error {
+	err := p.Client.Do(func() error {
 		start := time.Now()
 		for range n {
-			took, err := d.dialOnce(to)
+			took, err := p.dialOnce(to)
 			if err != nil {
 				return fmt.Errorf("connect to %s: %w", to, err)
 			}
@@ -159,7 +117,7 @@ func (d *Dialer) Dial(to netip.AddrPort, n int) (Connections, error) {
 	return c, err
 }
 
-func (d *Dialer) dialOnce(to netip.AddrPort) (took time.Duration, err error) {
+func (p *Path) dialOnce(to netip.AddrPort) (took time.Duration, err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
@@ -169,7 +127,7 @@ func (d *Dialer) dialOnce(to netip.AddrPort) (took time.Duration, err error) {
 		return 0, errors.Join(err, unix.Close(fd))
 	}
 	took = time.Since(start)
-	peer, _, err := unix.Accept4(d.listener, unix.SOCK_CLOEXEC)
+	peer, _, err := unix.Accept4(p.listener, unix.SOCK_CLOEXEC)
 	if err != nil {
 		return 0, errors.Join(err, unix.Close(fd))
 	}

@@ -72,9 +72,7 @@ func (b *bed) startVerdict(t *testing.T, flags ...string) {
 // restartVerdict ends the daemon, whose rules stay, and starts another one.
 func (b *bed) restartVerdict(t *testing.T, flags ...string) {
 	t.Helper()
-	if err := b.verdict.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, b.verdict.Stop())
 	b.startVerdict(t, flags...)
 }
 

@@ -21,7 +21,7 @@ func alone(t *testing.T, name, vip string, v4, v6 netip.Addr, port int) string {
 		out += fmt.Sprintf("---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n"+
 			"metadata: {namespace: shop, name: %[1]s-%[2]d, labels: {kubernetes.io/service-name: %[1]s}}\naddressType: %[3]s\n"+
 			"ports: [{name: tcp, protocol: TCP, port: %[4]d}, {name: udp, protocol: UDP, port: %[4]d}]\n"+
-			"endpoints: [{addresses: [%[5]q], nodeName: n1, conditions: {ready: true}}]\n", name, familyOf(a), familyOf(a), port, a)
+			"endpoints: [{addresses: [%[5]q], nodeName: n1, conditions: {ready: true}}]\n", name, lab.FamilyOf(a), lab.FamilyOf(a), port, a)
 	}
 	return out
 }
@@ -56,9 +56,7 @@ func TestPodsOnOneBridge(t *testing.T) {
 	for _, on := range []int{1, 0} {
 		for _, f := range lab.Families() {
 			call := map[lab.Family]string{lab.IPv4: "iptables", lab.IPv6: "ip6tables"}[f]
-			if err := b.Node.Sysctl(fmt.Sprintf("net.bridge.bridge-nf-call-%s=%d", call, on)); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, b.Node.Sysctl(fmt.Sprintf("net.bridge.bridge-nf-call-%s=%d", call, on)))
 			q := lab.Question{Protocol: lab.TCP, To: lab.AddressPort(f, "VIP5", servicePort), Patience: 10 * time.Second}
 			if on == 0 {
 				q.Patience = 2 * time.Second

@@ -48,11 +48,9 @@ func (n *cni) start(t *testing.T, b *bed) {
 		n.pods = append(n.pods, pod)
 		n.tool(t, s, "add", i)
 		addresses, links, err := pod.Addresses()
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		for j, a := range addresses {
-			if f := familyOf(a.Addr()); links[j] == "eth0" && !a.Addr().IsLinkLocalUnicast() {
+			if f := lab.FamilyOf(a.Addr()); links[j] == "eth0" && !a.Addr().IsLinkLocalUnicast() {
 				n.at[f] = append(n.at[f], a.Addr())
 			}
 		}
@@ -69,13 +67,6 @@ func (n *cni) start(t *testing.T, b *bed) {
 			}
 		}
 	}
-}
-
-func familyOf(a netip.Addr) lab.Family {
-	if a.Is4() {
-		return lab.IPv4
-	}
-	return lab.IPv6
 }
 
 // config is the list of plugins that a container engine calls for each pod.
@@ -108,9 +99,7 @@ func (n *cni) tool(t *testing.T, s *system, verb string, pod int) {
 func newPod(t *testing.T, name string) *lab.Namespace {
 	t.Helper()
 	pod, err := lab.NewNamespace(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = pod.Close() })
 	return pod
 }
@@ -134,9 +123,7 @@ func serve(t *testing.T, at *lab.Namespace, as string) {
 		go lab.Reply(u, as, port)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 }
 
 // reload replaces the pods.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // combined are several neighbors on one node.
@@ -19,9 +20,7 @@ func TestCombined(t *testing.T) {
 	needs(t, "firewalld", "firewall-cmd", "dbus-daemon", "dockerd", "containerd", "iptables", "ufw", "keepalived")
 	program, speaker := filepath.Join(build(t, "flannel"), "flanneld"), build(t, "metallb")
 	server, err := apiserver.Build("etcd", "kube-apiserver")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Run("cluster node", func(t *testing.T) {
 		testNeighbor(t, func() neighbor {
 			return combined{

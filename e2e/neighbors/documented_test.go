@@ -7,14 +7,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // TestDocumentedNeighbors: the table of neighbors names each test of this package, and no other.
 func TestDocumentedNeighbors(t *testing.T) {
 	readme, err := os.ReadFile("../../config/deploy/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	_, section, found := strings.Cut(string(readme), "\n## Neighbors\n")
 	if !found {
 		t.Fatal("config/deploy/README.md has no section Neighbors")
@@ -25,15 +25,11 @@ func TestDocumentedNeighbors(t *testing.T) {
 		documented = append(documented, m[1])
 	}
 	files, err := filepath.Glob("*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var tests []string
 	for _, file := range files {
 		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`).FindAllStringSubmatch(string(source), -1) {
 			if m[1] != t.Name() {
 				tests = append(tests, m[1])

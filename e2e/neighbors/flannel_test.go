@@ -41,9 +41,7 @@ func TestFlannel(t *testing.T) {
 	needs(t, "iptables", "nft")
 	program := filepath.Join(build(t, "flannel"), "flanneld")
 	binaries, err := apiserver.Build("etcd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for _, n := range []flannel{{backend: "vxlan", nft: true}, {backend: "host-gw"}} {
 		n.program, n.etcd = program, filepath.Join(binaries, "etcd")
 		t.Run(fmt.Sprintf("%s, nftables %t", n.backend, n.nft), func(t *testing.T) {
@@ -110,9 +108,7 @@ func (n *flannel) run(t *testing.T, b *bed, place, link, pods string, flags ...s
 	command := append([]string{n.program, "--etcd-endpoints=http://" + net.JoinHostPort(lab.MustText(lab.IPv4, "NODE_INNER"), "2379"),
 		"--iface=" + link, "--subnet-file=" + file, "--healthz-ip=127.0.0.1", fmt.Sprint("--healthz-port=", healthzPort)}, flags...)
 	p, err := lab.NewProcess(lab.ProcessOptions{Name: "flannel-" + place, Namespace: b.At(t, place), Dir: b.dir, Command: b.system.wrap(command)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() {
 		_ = p.Kill() // that of the node has ended before
 		if t.Failed() {
@@ -176,9 +172,7 @@ func answerLarge(t *testing.T, pod *lab.Namespace, f lab.Family) (l net.Listener
 		l, err = net.Listen("tcp", netip.AddrPortFrom(lab.PodAddress(f, "c"), 9000).String())
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -196,9 +190,7 @@ func answerLarge(t *testing.T, pod *lab.Namespace, f lab.Family) (l net.Listener
 func (b *bed) expectTunnel(t *testing.T, f lab.Family, used bool) {
 	t.Helper()
 	flows, err := b.Node.Flows(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	found := false
 	for _, flow := range flows {
 		if flow.Protocol == lab.UDP && flow.To.Port() == tunnelPort {

@@ -60,9 +60,7 @@ func (n *keepalived) eventually(t *testing.T, b *bed, has bool) {
 
 func (n *keepalived) reload(t *testing.T, b *bed) {
 	t.Helper()
-	if err := syscall.Kill(n.process.PID(), syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, syscall.Kill(n.process.PID(), syscall.SIGHUP))
 	n.eventually(t, b, true)
 }
 

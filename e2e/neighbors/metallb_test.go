@@ -7,13 +7,15 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/daemon"
@@ -36,9 +38,7 @@ func TestMetalLB(t *testing.T) {
 	needs(t, "/usr/lib/frr/bgpd")
 	folder := build(t, "metallb")
 	server, err := apiserver.Build("etcd", "kube-apiserver")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	testNeighbor(t, func() neighbor { return &metallb{folder: folder, server: server} })
 	t.Run("policy Local", func(t *testing.T) {
 		b, n := newBed(t), &metallb{folder: folder, server: server}
@@ -121,9 +121,7 @@ func startRouter(t *testing.T, b *bed) {
 			"/usr/lib/frr/" + name, "-f", map[string]string{"zebra": "/dev/null", "bgpd": "/run/bgpd.conf"}[name],
 			"-i", "/run/frr/" + name + ".pid", "-z", "/run/frr/zserv.api", "--log", "stdout", "-P", "0",
 		})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		t.Cleanup(func() { _ = p.Kill() })
 		if name == "zebra" {
 			eventually(t, "zebra listens", p, func() bool { return s.succeeds("test", "-S", "/run/frr/zserv.api") })
@@ -176,10 +174,8 @@ func (n *metallb) start(t *testing.T, b *bed) {
 	if n.control == nil {
 		n.startControl(t, b)
 	}
-	kubeconfig, err := n.control.Admin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig, err := n.control.Kubeconfig(apiserver.Admin)
+	lab.Must(t, err)
 	n.speaker = b.newSystem(t).start(t, "speaker", "env", "KUBECONFIG="+kubeconfig, filepath.Join(n.folder, "speaker"),
 		"--namespace=metallb-system", "--node-name=n1", "--pod-name=speaker", "--host=127.0.0.1")
 	for _, f := range lab.Families() {
@@ -196,9 +192,7 @@ func (n *metallb) startControl(t *testing.T, b *bed) {
 	control, err := apiserver.StartIn(b.World, apiserver.Options{
 		Binaries: n.server, Dir: t.TempDir(), ServiceRanges: lab.MustText(lab.IPv4, "SERVICES") + "," + lab.MustText(lab.IPv6, "SERVICES"),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = control.Close() })
 	n.control = control
 	definitions, err := filepath.Glob(filepath.Join(n.folder, "crds/*.yaml"))
@@ -207,9 +201,7 @@ func (n *metallb) startControl(t *testing.T, b *bed) {
 	}
 	for _, file := range definitions {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		n.create(t, string(text))
 	}
 	ranges, how, families := `203.0.113.0/24, "2001:db8:203::/64"`, byL2, lab.Families()
@@ -220,9 +212,7 @@ func (n *metallb) startControl(t *testing.T, b *bed) {
 	for name, lb := range map[string]string{"web": "LB1", "local": "LB2"} {
 		for _, file := range []string{name, name + "-slices"} {
 			text, err := os.ReadFile(filepath.Join(b.objects, file+".yaml"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			n.create(t, string(text))
 		}
 		var ingress []string
@@ -246,25 +236,15 @@ func (n *metallb) startControl(t *testing.T, b *bed) {
 func (n *metallb) create(t *testing.T, manifests string) {
 	t.Helper()
 	for manifest := range strings.SplitSeq(manifests, "---\n") {
-		field := func(name string) string { return yamlField(manifest, name) }
-		kind := strings.ToLower(field("kind"))
-		if kind == "" {
+		var o unstructured.Unstructured
+		lab.Must(t, yaml.Unmarshal([]byte(manifest), &o.Object))
+		if len(o.Object) == 0 {
 			continue
 		}
-		path := "/apis/" + field("apiVersion")
-		if field("apiVersion") == "v1" {
-			path = "/api/v1"
-		}
-		if namespace := field("namespace"); namespace != "" {
-			path += "/namespaces/" + namespace
-		}
-		path += "/" + kind + "s"
-		eventually(t, "the API server takes "+path, nil, func() bool {
-			status := 0
-			err := n.control.Client.Discovery().RESTClient().Post().AbsPath(path).SetHeader("Content-Type", "application/yaml").
-				Body([]byte(manifest)).Do(t.Context()).StatusCode(&status).Error()
-			if err != nil && status != http.StatusNotFound {
-				t.Fatalf("create %s: %v\n%s", path, err, manifest)
+		eventually(t, "the API server takes a "+o.GetKind(), nil, func() bool {
+			err := n.control.Put(t.Context(), &o)
+			if err != nil && !apierrors.IsNotFound(err) {
+				t.Fatalf("%v\n%s", err, manifest)
 			}
 			return err == nil
 		})
@@ -299,12 +279,3 @@ func (n *metallb) stop(t *testing.T, _ *bed) {
 func (*metallb) trace() string { return "" }
 
 func (*metallb) drops() bool { return false }
-
-// yamlField is the value of a field in block or flow style.
-func yamlField(manifest, name string) string {
-	m := regexp.MustCompile(`\b` + name + `: ([\w./-]+)`).FindStringSubmatch(manifest)
-	if m == nil {
-		return ""
-	}
-	return m[1]
-}

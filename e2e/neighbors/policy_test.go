@@ -78,8 +78,6 @@ func (b *bed) counter(t *testing.T, name string) int {
 		t.Fatalf("no counter in %q", out)
 	}
 	n, err := strconv.Atoi(m[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return n
 }

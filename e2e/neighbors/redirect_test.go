@@ -130,9 +130,7 @@ func newMeshProxy(t *testing.T, at *lab.Namespace, f lab.Family, asked func(*net
 		l, err = config.Listen(t.Context(), fmt.Sprint("tcp", int(f)), fmt.Sprint(":", meshPort))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {

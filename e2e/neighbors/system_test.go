@@ -47,9 +47,7 @@ func (b *bed) newSystem(t *testing.T) *system {
 	keeper, err := lab.NewProcess(lab.ProcessOptions{
 		Name: "system", Namespace: b.Node, Dir: b.dir, Command: []string{"unshare", "--mount", "--propagation", "private", "sh", "-c", script},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	b.system = &system{b: b, keeper: keeper}
 	t.Cleanup(func() { _ = keeper.Kill() })
 	eventually(t, "the system is ready", keeper, func() bool { return strings.HasSuffix(keeper.Log(1), "ready") })
@@ -64,9 +62,7 @@ func (s *system) wrap(command []string) []string {
 func (s *system) start(t *testing.T, name string, command ...string) *lab.Process {
 	t.Helper()
 	p, err := lab.NewProcess(lab.ProcessOptions{Name: name, Namespace: s.b.Node, Dir: s.b.dir, Command: s.wrap(command)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() {
 		_ = p.Kill() // most have ended before
 		if t.Failed() {

@@ -7,7 +7,6 @@
 //	testing.go    namespaces that end with a test; tests of an ordinary user
 //	user.go       programs in a user namespace of their own
 //	lose.go       take a socket away from its owner
-//	allowed.go    the build tag nokernel is absent; refused.go: with it, there are no namespaces
 //
 // The tests of every package use it, and so do the programs in e2e that measure. The product must not import it, and it
 // imports nothing of this module. Servers, clients and a topology are in package lab.

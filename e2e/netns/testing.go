@@ -25,7 +25,7 @@ func Enter(run func() int) (code int) {
 	switch {
 	case err == nil:
 		return run()
-	case refused || os.Getenv(inUserNamespace) != "":
+	case refused() || os.Getenv(inUserNamespace) != "":
 		fmt.Fprintf(os.Stderr, "make a network namespace for the tests: %v; run them as root\n", err)
 		return 1
 	}

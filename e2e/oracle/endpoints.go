@@ -13,7 +13,7 @@ type endpoint struct {
 	ready, draining bool
 	local           bool
 	backup, bad     bool
-	hints           *state.Hints
+	hints           state.Hints
 }
 
 // endpoints lists the endpoints of a port in a family that can get new connections. One of weight 0 cannot.
@@ -30,7 +30,10 @@ func (c *Cluster) endpoints(svc *state.Service, port *state.ServicePort, v4 bool
 			at := netip.AddrPortFrom(e.Addr, sl.Ports[i].Port)
 			is := endpoint{
 				at: at, ready: e.Ready, draining: !e.Ready && e.Serving && e.Terminating, local: e.Node == c.Node,
-				backup: sl.Backup, bad: c.failed(svc, port, at), hints: e.Hints,
+				backup: sl.Backup, bad: c.failed(svc, port, at),
+			}
+			if e.Hints != nil {
+				is.hints = *e.Hints
 			}
 			if is.ready || is.draining {
 				list = append(list, is)
@@ -73,47 +76,34 @@ func (c *Cluster) usable(svc *state.Service, all []endpoint, localOnly bool) []e
 		return c.near(only(all, isReady), list)
 	}
 	ready, draining := only(scope, isReady), only(scope, isDraining)
-	for _, state := range [][]endpoint{ready, draining} {
-		good := only(state, isGood)
-		for _, kind := range []func(endpoint) bool{isPrimary, isBackup} {
-			if list := only(good, kind); len(list) > 0 {
-				return narrow(list)
+	first := func(order []func(endpoint) bool, states ...[]endpoint) []endpoint {
+		for _, state := range states {
+			for _, kind := range order {
+				if list := only(state, kind); len(list) > 0 {
+					return narrow(list)
+				}
 			}
 		}
+		return nil
 	}
-	// Nobody is good.
 	order := []func(endpoint) bool{isPrimary, isBackup}
-	switch svc.AllDown {
+	if good := first(order, only(ready, isGood), only(draining, isGood)); good != nil {
+		return good
+	}
+	switch svc.AllDown { // nobody is good
 	case state.RefuseAll:
 		return nil
 	case state.BackupOnly:
-		order = []func(endpoint) bool{isBackup, isPrimary}
+		slices.Reverse(order)
 	}
-	for _, state := range [][]endpoint{ready, draining} {
-		for _, kind := range order {
-			if list := only(state, kind); len(list) > 0 {
-				return narrow(list)
-			}
-		}
-	}
-	return nil
+	return first(order, ready, draining)
 }
 
 // near narrows a list by topology hints. Hints count if each ready endpoint has them, and one of these is for this node, or
 // zone. When nobody of the list is near, all of it is used.
 func (c *Cluster) near(ready, list []endpoint) []endpoint {
-	forNode := func(e endpoint) []string {
-		if e.hints == nil {
-			return nil
-		}
-		return e.hints.Nodes
-	}
-	forZone := func(e endpoint) []string {
-		if e.hints == nil {
-			return nil
-		}
-		return e.hints.Zones
-	}
+	forNode := func(e endpoint) []string { return e.hints.Nodes }
+	forZone := func(e endpoint) []string { return e.hints.Zones }
 	for _, level := range []struct {
 		names func(endpoint) []string
 		own   string

@@ -16,10 +16,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/objects"
 	"github.com/verdict-proxy/verdict/e2e/program"
 )
 
@@ -59,7 +59,7 @@ func newBed(t *testing.T) *bed {
 	})
 	lab.Must(t, err)
 	t.Cleanup(func() { lab.Must(t, b.plane.Close()) })
-	b.kube, err = b.plane.KubeProxy()
+	b.kube, err = b.plane.Kubeconfig(apiserver.KubeProxy)
 	lab.Must(t, err)
 	b.write(t)
 	return b
@@ -69,11 +69,8 @@ func newBed(t *testing.T) *bed {
 func (b *bed) write(t *testing.T) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lab.NodeName}}
-	node, err := b.plane.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
-	lab.Must(t, err)
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: lab.MustText(lab.IPv4, "NODE")}}
-	_, err = b.plane.Client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
-	lab.Must(t, err)
+	lab.Must(t, b.plane.Put(t.Context(), node))
 	b.create(t, "web", lab.MustText(lab.IPv4, "VIP1"))
 	for i := range others {
 		b.create(t, fmt.Sprintf("other-%d", i), "")
@@ -83,38 +80,31 @@ func (b *bed) write(t *testing.T) {
 // create creates a Service with one endpoint. The API server chooses the address if it is empty.
 func (b *bed) create(t *testing.T, name, address string) {
 	t.Helper()
-	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.ServiceSpec{
 		ClusterIP: address, Ports: []corev1.ServicePort{{Name: "http", Port: 80}},
 	}}
-	_, err := b.plane.Client.CoreV1().Services("default").Create(t.Context(), s, metav1.CreateOptions{})
-	lab.Must(t, err)
-	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
-	slice.Name, slice.Labels = name, map[string]string{discoveryv1.LabelServiceName: name}
-	slice.Ports = []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080)}}
-	slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{lab.PodAddress(lab.IPv4, "a").String()}}}
-	_, err = b.plane.Client.DiscoveryV1().EndpointSlices("default").Create(t.Context(), slice, metav1.CreateOptions{})
-	lab.Must(t, err)
+	lab.Must(t, b.plane.Put(t.Context(), s, sliceOf(name)))
+}
+
+func sliceOf(name string) *discoveryv1.EndpointSlice {
+	sl := objects.Slice("default", name, lab.IPv4, 1, objects.SlicePort("http", corev1.ProtocolTCP, 8080))
+	objects.AddPods(sl, lab.IPv4, "a")
+	return sl
 }
 
 // remove deletes a Service and its slice.
 func (b *bed) remove(t *testing.T, name string) {
 	t.Helper()
-	lab.Must(t, b.plane.Client.CoreV1().Services("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
-	lab.Must(t, b.plane.Client.DiscoveryV1().EndpointSlices("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
+	lab.Must(t, b.plane.Delete(t.Context(), objects.Service("default", name), sliceOf(name)))
 }
 
 // revise makes etcd count revisions.
 func (b *bed) revise(t *testing.T, times int) {
 	t.Helper()
-	maps := b.plane.Client.CoreV1().ConfigMaps("default")
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "revisions"}}
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "revisions"}}
 	for i := range times {
 		object.Data = map[string]string{"revision": fmt.Sprint(i)}
-		write := func() (err error) { _, err = maps.Update(t.Context(), object, metav1.UpdateOptions{}); return err }
-		if i == 0 {
-			write = func() (err error) { _, err = maps.Create(t.Context(), object, metav1.CreateOptions{}); return err }
-		}
-		lab.Must(t, write())
+		lab.Must(t, b.plane.Put(t.Context(), object))
 	}
 }
 

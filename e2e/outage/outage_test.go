@@ -73,7 +73,7 @@ func TestEtcdRestored(t *testing.T) {
 	for name, ahead := range map[string]int{"soon overtaken": 0, "long behind": 2000} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
-			admin, err := b.plane.Admin()
+			admin, err := b.plane.Kubeconfig(apiserver.Admin)
 			lab.Must(t, err)
 			b.kube = admin
 			b.create(t, "deleted", "")

@@ -1,3 +1,4 @@
+// Package program builds verdict for tests that run it as a process.
 package program
 
 import (
@@ -5,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"testing"
 )
 
@@ -53,7 +56,8 @@ func provide(path string) error {
 // and a race in verdict fails the test. Otherwise verdict is static, as it is shipped.
 func Build(path string) error {
 	args, cgo := []string{"build", "-ldflags", "-X main.version=" + Version, "-o", path}, "CGO_ENABLED=0"
-	if race {
+	info, _ := debug.ReadBuildInfo() // every test binary has it
+	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
 	}
 	cmd := exec.Command("go", append(args, "github.com/verdict-proxy/verdict/cmd/verdict")...)

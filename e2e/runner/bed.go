@@ -93,13 +93,10 @@ func (b *Bed) openSource() error {
 		return err
 	}
 	b.plane = plane
-	s, err := newAPIServer(plane)
-	if err != nil {
-		return err
-	}
+	s := &apiServer{plane: plane}
 	b.objects.source = s
 	if b.upstream {
-		s.kubeconfig, err = plane.KubeProxy()
+		s.kubeconfig, err = plane.Kubeconfig(apiserver.KubeProxy)
 		return err
 	}
 	return s.deploy(b.options.Deploy)
@@ -116,7 +113,7 @@ func (b *Bed) Close() error {
 
 // forget clears everything that belongs to one scenario.
 func (b *Bed) forget() {
-	b.objects.present, b.clients.flows, b.clients.loops = map[string]scenario.Object{}, map[string]*flow{}, map[string]*loop{}
+	b.objects.present, b.clients.flows, b.clients.loops = map[string]scenario.Object{}, map[string]*lab.Flow{}, map[string]*loop{}
 	b.clients.crowds, b.clients.chosen, b.node.undo = map[string]crowd{}, map[string]string{}, nil
 }
 
@@ -125,11 +122,11 @@ func (b *Bed) initialObjects() []scenario.Object {
 	if b.options.Source == FromAPIServer {
 		return b.objects.nodes()
 	}
-	ranges := lab.Both("SERVICES")
-	return append(b.objects.nodes(), scenario.Object{
-		"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
-		"metadata": map[string]any{"name": "kubernetes"}, "spec": map[string]any{"cidrs": []any{ranges[0], ranges[1]}},
-	})
+	return append(b.objects.nodes(), b.objects.written(`
+kind: ServiceCIDR
+metadata: {name: kubernetes}
+spec: {cidrs: [$SERVICES, $OTHER_SERVICES]}
+`)...)
 }
 
 // node has settings and addresses that a scenario changes.

@@ -100,7 +100,7 @@ func (w *objects) delete(kind, name string) error {
 	}
 	w.pending = w.pending || fenced(kind)
 	delete(w.present, key(o))
-	return w.source.Delete(kind, o.Namespace(), name)
+	return w.source.Delete(o)
 }
 
 // endpoints writes the slices of a Service. It deletes slices of the same name that earlier steps wrote and this one
@@ -130,26 +130,26 @@ func (w *objects) endpoints(do *scenario.Endpoints) error {
 	return nil
 }
 
-// nodes are the Nodes as they are before every scenario.
+// nodes are the Nodes as they are before every scenario. The family under test comes first, which makes it the primary one.
 func (w *objects) nodes() []scenario.Object {
-	node := func(name, zone, address, pods string) scenario.Object {
-		var addresses, ranges []any
-		// The family under test comes first, which makes it the node's primary one.
-		for _, f := range []lab.Family{w.family, w.family.Other()} {
-			addresses = append(addresses, map[string]any{"type": "InternalIP", "address": lab.MustText(f, address)})
-			ranges = append(ranges, lab.MustText(f, pods))
-		}
-		return scenario.Object{
-			"apiVersion": "v1", "kind": "Node",
-			"metadata": map[string]any{"name": name, "labels": map[string]any{
-				"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone,
-			}},
-			"spec":   map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges},
-			"status": map[string]any{"addresses": addresses},
-		}
+	return w.written(`
+kind: Node
+metadata: {name: node-1, labels: {kubernetes.io/hostname: node-1, topology.kubernetes.io/zone: z1}}
+spec: {podCIDR: $NODE_PODS, podCIDRs: [$NODE_PODS, $OTHER_NODE_PODS]}
+status: {addresses: [{type: InternalIP, address: $NODE}, {type: InternalIP, address: $OTHER_NODE}]}
+---
+kind: Node
+metadata: {name: node-2, labels: {kubernetes.io/hostname: node-2, topology.kubernetes.io/zone: z2}}
+spec: {podCIDR: $REMOTE_PODS, podCIDRs: [$REMOTE_PODS, $OTHER_REMOTE_PODS]}
+status: {addresses: [{type: InternalIP, address: $REMOTE}, {type: InternalIP, address: $OTHER_REMOTE}]}
+`)
+}
+
+// written are objects of the runner's own, written as in a scenario.
+func (w *objects) written(text string) []scenario.Object {
+	list, err := (&scenario.Apply{YAML: text}).Objects(w.family)
+	if err != nil {
+		panic(err) // the text is in this package
 	}
-	return []scenario.Object{
-		node(lab.NodeName, "z1", "NODE", "NODE_PODS"),
-		node(lab.RemoteNodeName, "z2", "REMOTE", "REMOTE_PODS"),
-	}
+	return list
 }

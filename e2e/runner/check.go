@@ -23,7 +23,7 @@ func (c *clients) tracked(do *scenario.Tracked) error {
 	var got []string
 	for _, f := range list {
 		if f.Protocol == do.Protocol && f.To == portless(do.Protocol, to) {
-			got = append(got, c.endpointName(f.Server))
+			got = append(got, endpointName(f.Server))
 		}
 	}
 	slices.Sort(got)
@@ -43,13 +43,13 @@ func portless(p lab.Protocol, to netip.AddrPort) netip.AddrPort {
 }
 
 // endpointName is the name of an endpoint in scenarios.
-func (c *clients) endpointName(at netip.AddrPort) string {
+func endpointName(at netip.AddrPort) string {
 	port := at.Port()
 	if port == 0 {
 		port = lab.Ports()[0] // an SCTP flow, see portless
 	}
-	for _, pod := range lab.Pods() {
-		if lab.PodAddress(c.family, pod) == at.Addr() {
+	for _, pod := range append(lab.Pods(), "host") {
+		if lab.PodAddress(lab.FamilyOf(at.Addr()), pod) == at.Addr() {
 			return lab.Answer{Pod: pod, Port: port}.Name()
 		}
 	}

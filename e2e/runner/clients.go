@@ -5,10 +5,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
@@ -29,36 +28,17 @@ type clients struct {
 	world  *lab.World
 	proxy  *proxy
 	addrs  map[netip.Addr]bool // of the node
-	flows  map[string]*flow
+	flows  map[string]*lab.Flow
 	loops  map[string]*loop
 	crowds map[string]crowd
 	chosen map[string]string // endpoints that probes remember with "as"
 }
 
-// flow is a connection that stays open.
-type flow struct {
-	*lab.Flow
-	protocol lab.Protocol
-}
-
 // loop is a client that connects again and again.
 type loop struct {
-	stop    chan struct{}
-	stopped bool
-	done    sync.WaitGroup
-	begun   time.Time
-	made    atomic.Int64
-	total   int
-	failed  []string
-}
-
-// end stops the client and waits for its last connection.
-func (l *loop) end() {
-	if !l.stopped {
-		l.stopped = true
-		close(l.stop)
-	}
-	l.done.Wait()
+	*rate.Client
+	begun time.Time
+	end   func() []rate.Attempt // stops the client and waits for its last connection
 }
 
 // crowd maps each client to the endpoint that it got.

@@ -13,10 +13,6 @@ import (
 
 // explained is what "verdict explain" says about a probe, as far as it matters here.
 type explained struct {
-	Verdict explainedVerdict `json:"verdict"`
-}
-
-type explainedVerdict struct {
 	Outcome    string   `json:"outcome"`
 	Endpoints  []string `json:"endpoints"`
 	SourceSeen string   `json:"sourceSeen"`
@@ -28,18 +24,18 @@ func (c *clients) explains(p *scenario.Probe) error {
 	if c.proxy.program.Kind != Verdict || p.Ref != "" {
 		return nil
 	}
-	e, err := c.askExplain(p.Call)
+	v, err := c.askExplain(p.Call)
 	if err != nil {
 		return err
 	}
-	if v := &e.Verdict; !v.agrees(p) {
+	if !v.agrees(p) {
 		return fmt.Errorf("verdict explain says: %s (source seen: %s)", v.Text, v.SourceSeen)
 	}
 	return nil
 }
 
 // agrees reports whether an explanation leads to what a probe expects.
-func (v *explainedVerdict) agrees(p *scenario.Probe) bool {
+func (v *explained) agrees(p *scenario.Probe) bool {
 	want, known := map[lab.Outcome]string{
 		lab.Answered: "served", lab.Refused: "refused", lab.Dropped: "dropped", lab.Unreachable: "passed",
 	}[p.Outcome]
@@ -53,23 +49,17 @@ func (v *explainedVerdict) agrees(p *scenario.Probe) bool {
 	return ok
 }
 
-func (c *clients) askExplain(call scenario.Call) (e explained, err error) {
+func (c *clients) askExplain(call scenario.Call) (*explained, error) {
 	to, from := c.address(call.To), call.From
 	if from != lab.Node {
-		from = lab.Address(familyOf(to), strings.ToUpper(from)).String() // pods, x, y and remote have names of their own
+		from = lab.Address(lab.FamilyOf(to.Addr()), strings.ToUpper(from)).String() // pods, x, y and remote have names of their own
 	}
 	out, err := c.world.Node.Command(c.proxy.program.Binary, "explain", "--json", from, fmt.Sprintf("%s/%s", to, call.Protocol))
 	if err != nil {
-		return e, err
+		return nil, err
 	}
-	return e, json.Unmarshal([]byte(out), &e)
-}
-
-func familyOf(to netip.AddrPort) lab.Family {
-	if to.Addr().Is4() {
-		return lab.IPv4
-	}
-	return lab.IPv6
+	var answer struct{ Verdict explained }
+	return &answer.Verdict, json.Unmarshal([]byte(out), &answer)
 }
 
 // sameBackends compares endpoints with the pods that must answer.
@@ -77,7 +67,7 @@ func sameBackends(endpoints []string, e *scenario.Expect) bool {
 	var names []string
 	for _, text := range endpoints {
 		if at, err := netip.ParseAddrPort(text); err == nil {
-			names = append(names, podAt(at))
+			names = append(names, endpointName(at))
 		}
 	}
 	unexpected := func(name string) bool { return !slices.Contains(e.Backends, name) }
@@ -87,14 +77,4 @@ func sameBackends(endpoints []string, e *scenario.Expect) bool {
 	}
 	// One endpoint is certain with affinity or hashing; otherwise every expected one must be among them.
 	return e.OneOf || len(names) == 1 || len(names) == len(e.Backends)
-}
-
-// podAt is the name with which the pod at an endpoint answers.
-func podAt(at netip.AddrPort) string {
-	for _, pod := range append(lab.Pods(), "host") {
-		if lab.PodAddress(familyOf(at), pod) == at.Addr() {
-			return lab.Answer{Pod: pod, Port: at.Port()}.Name()
-		}
-	}
-	return at.String()
 }

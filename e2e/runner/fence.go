@@ -44,8 +44,7 @@ func (f *fence) wait() error {
 func (f *fence) post() error {
 	f.fences++
 	port, target := uint16(1000+f.fences%50000), lab.Ports()[2+f.fences%2]
-	svc, slice := f.fenceObjects(port, target)
-	for _, o := range []scenario.Object{svc, slice} {
+	for _, o := range f.fenceObjects(port, target) {
 		if err := f.objects.source.Put(o); err != nil {
 			return fmt.Errorf("fence: %w", err)
 		}
@@ -73,26 +72,16 @@ func (f *fence) passed(to netip.AddrPort, target uint16) error {
 }
 
 // fenceObjects are the runner's own Service and its slice.
-func (f *fence) fenceObjects(port, target uint16) (svc, slice scenario.Object) {
-	const name, namespace = "fence", "kube-system"
-	vip := lab.MustText(f.clients.family, "FENCE")
-	pod := lab.PodAddress(f.clients.family, lab.LocalPods()[0]).String()
-	svc = scenario.Object{
-		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": name, "namespace": namespace},
-		"spec": map[string]any{
-			"clusterIP": vip, "clusterIPs": []any{vip},
-			"ports": []any{map[string]any{"name": "fence", "protocol": "TCP", "port": int64(port)}},
-		},
-	}
-	slice = scenario.Object{
-		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": f.clients.family.String(),
-		"metadata": map[string]any{
-			"name": name, "namespace": namespace, "labels": map[string]any{"kubernetes.io/service-name": name},
-		},
-		"ports": []any{map[string]any{"name": "fence", "protocol": "TCP", "port": int64(target)}},
-		"endpoints": []any{map[string]any{
-			"addresses": []any{pod}, "nodeName": lab.NodeName, "conditions": map[string]any{"ready": true},
-		}},
-	}
-	return svc, slice
+func (f *fence) fenceObjects(port, target uint16) []scenario.Object {
+	return f.objects.written(fmt.Sprintf(`
+kind: Service
+metadata: {name: fence, namespace: kube-system}
+spec: {clusterIPs: [$FENCE], ports: [{name: fence, port: %d}]}
+---
+kind: EndpointSlice
+metadata: {name: fence, namespace: kube-system, labels: {kubernetes.io/service-name: fence}}
+addressType: $FAMILY
+ports: [{name: fence, protocol: TCP, port: %d}]
+endpoints: [{addresses: [$A], nodeName: node-1, conditions: {ready: true}}]
+`, port, target))
 }

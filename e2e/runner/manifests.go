@@ -15,7 +15,7 @@ import (
 type source interface {
 	// Put creates or replaces an object, with its status.
 	Put(scenario.Object) error
-	Delete(kind, namespace, name string) error
+	Delete(scenario.Object) error
 	// Arguments are the flags that tell the proxy where to read.
 	Arguments() []string
 }
@@ -36,26 +36,26 @@ func newManifests(dir string) (*manifests, error) {
 // Arguments implements source.
 func (s *manifests) Arguments() []string { return []string{"--manifests=" + s.dir} }
 
-func (s *manifests) path(kind, namespace, name string) string {
-	return filepath.Join(s.dir, strings.Join([]string{kind, namespace, name}, "_")+".json")
+func (s *manifests) path(o scenario.Object) string {
+	return filepath.Join(s.dir, strings.ReplaceAll(key(o), "/", "_")+".json")
 }
 
 // Put implements source. The proxy never sees an incomplete file, because a rename puts it in place.
 func (s *manifests) Put(o scenario.Object) error {
 	text, err := json.MarshalIndent(o, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", key(o), err)
+	if err == nil {
+		err = lab.WriteFile(s.dir, filepath.Base(s.path(o)), text)
 	}
-	if err := lab.WriteFile(s.dir, filepath.Base(s.path(o.Kind(), o.Namespace(), o.Name())), text); err != nil {
+	if err != nil {
 		return fmt.Errorf("write %s: %w", key(o), err)
 	}
 	return nil
 }
 
 // Delete implements source.
-func (s *manifests) Delete(kind, namespace, name string) error {
-	if err := os.Remove(s.path(kind, namespace, name)); err != nil {
-		return fmt.Errorf("delete %s %s: %w", kind, name, err)
+func (s *manifests) Delete(o scenario.Object) error {
+	if err := os.Remove(s.path(o)); err != nil {
+		return fmt.Errorf("delete %s: %w", key(o), err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
@@ -123,15 +124,15 @@ func (c *clients) open(do *scenario.Open) error {
 		return err
 	}
 	return until(func() error {
-		f := &flow{protocol: q.Protocol}
+		var f *lab.Flow
 		err := place.Do(func() (err error) {
-			f.Flow, err = lab.Open(q)
+			f, err = lab.Open(q)
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("open the flow: %w", err)
 		}
-		r := f.first()
+		r := f.First(answerPatience)
 		if do.Outcome == lab.Answered {
 			err = c.good(r, do.Backends, do.Source)
 		} else if r.Outcome != do.Outcome {
@@ -147,15 +148,6 @@ func (c *clients) open(do *scenario.Open) error {
 		c.flows[do.Flow] = f
 		return nil
 	})
-}
-
-// first is the outcome of the first packets. A server sends first over TCP; a client sends first over the other
-// protocols.
-func (f *flow) first() lab.Result {
-	if f.protocol == lab.TCP {
-		return f.Receive(answerPatience)
-	}
-	return f.Send(answerPatience)
 }
 
 // send sends another request over a flow.
@@ -185,27 +177,12 @@ func (c *clients) loop(do *scenario.Loop) error {
 	if err != nil {
 		return err
 	}
-	l := &loop{stop: make(chan struct{}), begun: time.Now()}
+	l := &loop{begun: time.Now(), Client: &rate.Client{
+		Targets:   []*rate.Target{{Network: q.Protocol.String(), Address: q.To.String()}},
+		PerSecond: 1000, Sequential: true, KernelPorts: true, Patience: q.Patience, Do: place.Do, Answer: rate.FirstLine,
+	}}
+	l.end = sync.OnceValue(l.Start())
 	c.loops[do.Name] = l
-	l.done.Go(func() {
-		err := place.Do(func() error {
-			for {
-				select {
-				case <-l.stop:
-					return nil
-				case <-time.After(time.Millisecond):
-				}
-				l.total++
-				l.made.Add(1)
-				if r := lab.Ask(q); r.Outcome != lab.Answered {
-					l.failed = append(l.failed, fmt.Sprintf("connection %d was %s", l.total, r))
-				}
-			}
-		})
-		if err != nil {
-			l.failed = append(l.failed, err.Error())
-		}
-	})
 	return nil
 }
 
@@ -222,19 +199,23 @@ func (c *clients) endLoop(do *scenario.EndLoop) error {
 	if !ok {
 		return fmt.Errorf("no loop is called %s", do.Name)
 	}
-	for l.made.Load() < fewestInLoop && c.proxy.err() == nil && time.Since(l.begun) < loopPatience {
+	for l.Made() < fewestInLoop && c.proxy.err() == nil && time.Since(l.begun) < loopPatience {
 		time.Sleep(pollPause)
 	}
-	l.end()
-	if l.total < fewestInLoop {
-		return fmt.Errorf("only %d connections were made", l.total)
+	var failed []string
+	list := l.end()
+	for i, a := range list {
+		if a.Outcome != rate.Answered {
+			failed = append(failed, fmt.Sprintf("connection %d was %s: %s", i+1, a.Outcome, a.Error))
+		}
 	}
-	if do.Failures && len(l.failed) == 0 {
-		return fmt.Errorf("none of %d connections failed", l.total)
-	}
-	if len(l.failed) > 0 && !do.Failures {
-		first := strings.Join(l.failed[:min(len(l.failed), 5)], "; ")
-		return fmt.Errorf("%s (%d of %d failed)", first, len(l.failed), l.total)
+	switch {
+	case len(list) < fewestInLoop:
+		return fmt.Errorf("only %d connections were made", len(list))
+	case do.Failures && len(failed) == 0:
+		return fmt.Errorf("none of %d connections failed", len(list))
+	case len(failed) > 0 && !do.Failures:
+		return fmt.Errorf("%s (%d of %d failed)", strings.Join(failed[:min(len(failed), 5)], "; "), len(failed), len(list))
 	}
 	return nil
 }

@@ -128,9 +128,7 @@ func TestGood(t *testing.T) {
 func steps(t *testing.T, lines ...string) []scenario.Step {
 	t.Helper()
 	list, err := scenario.Parse("f.txt", "== s\n"+strings.Join(lines, "\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return list[0].Steps
 }
 
@@ -228,24 +226,16 @@ func TestCommandWithIPVS(t *testing.T) {
 // TestManifests expects one file for each object.
 func TestManifests(t *testing.T) {
 	s, err := newManifests(filepath.Join(t.TempDir(), "manifests"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	object := func(kind, namespace string) scenario.Object {
 		return scenario.Object{"kind": kind, "metadata": map[string]any{"name": "web", "namespace": namespace}}
 	}
 	for _, o := range []scenario.Object{object("Service", "a"), object("Service", "b"), object("EndpointSlice", "a"), object("Service", "a")} {
-		if err := s.Put(o); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, s.Put(o))
 	}
-	if err := s.Delete("Service", "b", "web"); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.Delete(object("Service", "b")))
 	entries, err := os.ReadDir(s.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -256,17 +246,16 @@ func TestManifests(t *testing.T) {
 	if got := s.Arguments(); !cmp.Equal(got, []string{"--manifests=" + s.dir}) {
 		t.Errorf("arguments %q", got)
 	}
-	if err := s.Delete("Service", "b", "web"); err == nil {
+	if err := s.Delete(object("Service", "b")); err == nil {
 		t.Error("deleting an object that does not exist is not an error")
 	}
 }
 
 func TestEndpointName(t *testing.T) {
-	b := bed(Options{})
 	for at, want := range map[string]string{
 		"10.0.1.1:8080": "a", "10.0.2.2:8081": "d:8081", "10.0.1.2:0": "b", "192.0.2.1:8080": "192.0.2.1:8080",
 	} {
-		if got := b.clients.endpointName(netip.MustParseAddrPort(at)); got != want {
+		if got := endpointName(netip.MustParseAddrPort(at)); got != want {
 			t.Errorf("%s is called %q, want %q", at, got, want)
 		}
 	}
@@ -275,7 +264,8 @@ func TestEndpointName(t *testing.T) {
 // TestFence looks at the objects of a fence, and at the kinds that a fence can wait for.
 func TestFence(t *testing.T) {
 	b := bed(Options{Family: lab.IPv6})
-	svc, slice := b.fence.fenceObjects(1001, 8082)
+	list := b.fence.fenceObjects(1001, 8082)
+	svc, slice := list[0], list[1]
 	if svc.Kind() != "Service" || slice.Kind() != "EndpointSlice" || svc.Namespace() == "default" || slice["addressType"] != "IPv6" {
 		t.Errorf("got %v and %v", svc, slice)
 	}

@@ -62,8 +62,10 @@ func (b *Bed) prepare(s *scenario.Scenario) error {
 func (b *Bed) steps(s *scenario.Scenario) (checked int, err error) {
 	for i := 0; i < len(s.Steps); {
 		group := concurrent(s.Steps[i:])
-		if err := b.settle(&s.Steps[i]); err != nil {
-			return checked, b.failed(s, &s.Steps[i], err)
+		if s.Steps[i].Kind() != scenario.Change {
+			if err := b.Settle(); err != nil {
+				return checked, b.failed(s, &s.Steps[i], err)
+			}
 		}
 		var errs []error
 		if len(group) > 1 {
@@ -131,14 +133,6 @@ func concurrent(steps []scenario.Step) []scenario.Step {
 	return steps[:max(n, 1)]
 }
 
-// settle waits before a step until the proxy has followed all earlier changes, if steps of this kind need that.
-func (b *Bed) settle(step *scenario.Step) error {
-	if step.Kind() == scenario.Change {
-		return nil
-	}
-	return b.Settle()
-}
-
 // failed adds the step to its error, with its place in the file.
 func (b *Bed) failed(s *scenario.Scenario, step *scenario.Step, err error) error {
 	text := step.Text
@@ -172,7 +166,7 @@ func (b *Bed) cleanUp() error {
 	for _, o := range b.objects.present {
 		// A changed Node is deleted too, because some of its fields cannot be changed back. The next scenario creates
 		// it again.
-		errs = append(errs, b.objects.source.Delete(o.Kind(), o.Namespace(), o.Name()))
+		errs = append(errs, b.objects.source.Delete(o))
 	}
 	for i := len(b.node.undo) - 1; i >= 0; i-- {
 		errs = append(errs, b.node.undo[i]())

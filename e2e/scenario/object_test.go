@@ -17,9 +17,7 @@ import (
 func object(t *testing.T, text string) Object {
 	t.Helper()
 	o, err := parseDocument(lab.IPv4, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return o
 }
 
@@ -28,9 +26,7 @@ func asYAML(t *testing.T, list []Object) (out []string) {
 	t.Helper()
 	for _, o := range list {
 		text, err := yaml.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		out = append(out, string(text))
 	}
 	slices.Sort(out)
@@ -54,9 +50,7 @@ metadata: {name: s, namespace: other}
 addressType: $OTHER_FAMILY
 `}
 	got, err := s.Objects(lab.IPv6)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	want := []Object{
 		object(t, `
 apiVersion: v1
@@ -185,9 +179,7 @@ not-upstream it has none
 not-ipvs it has none, either
 restart
 `)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	want := "| scenario | step | Verdict | kube-proxy | because |\n|---|---|---|---|---|\n" +
 		"| f: one | `probe tcp from x to $VIP1:80` | a b | refused | it \\| can |\n" +
 		"| f: two | all | | not run | it has none |\n"

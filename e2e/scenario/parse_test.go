@@ -15,9 +15,7 @@ import (
 func parseOne(t *testing.T, step string) Step {
 	t.Helper()
 	list, err := Parse("dir/one.txt", "== one\n"+step)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if len(list) != 1 || len(list[0].Steps) != 1 || list[0].File != "one" || list[0].Name != "one" {
 		t.Fatalf("got %+v", list)
 	}
@@ -161,9 +159,7 @@ restart
 == two
 restart
 `)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	want := []*Scenario{
 		{
 			Name: "one", File: "f", Line: 2, Flags: []string{"--nodeport-addresses=$NODE_HOST", "--x"}, Families: []lab.Family{lab.IPv6},
@@ -274,9 +270,7 @@ func TestErrorsOfFiles(t *testing.T) {
 // TestOurScenarios reads the scenarios of this repository and expects each of them to check something.
 func TestOurScenarios(t *testing.T) {
 	list, err := Load(os.DirFS("../scenarios"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	runs, probes := 0, 0
 	for _, s := range list {
 		runs += len(s.Families)

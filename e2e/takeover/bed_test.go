@@ -38,9 +38,7 @@ func newBed(t *testing.T) *bed {
 	t.Helper()
 	b := &bed{World: lab.New(t), dir: t.TempDir()}
 	ns, addr, err := b.Attach("control plane")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	b.server = addr
 	b.kubeconfig = b.serveObjects(t, ns)
 	return b
@@ -105,15 +103,11 @@ func (b *bed) start(t *testing.T, name string, env, command []string, logs ...st
 		"--cluster-cidr=" + lab.MustText(lab.IPv4, "PODS") + "," + lab.MustText(lab.IPv6, "PODS"), "-v=4",
 	}
 	p, err := lab.NewProcess(lab.ProcessOptions{Name: name, Namespace: b.Node, Dir: b.dir, Command: append(command, common...), Env: env})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = p.Kill() }) // most have ended before
 	for end := time.Now().Add(startPatience); ; time.Sleep(5 * time.Millisecond) {
 		content, err := os.ReadFile(filepath.Join(b.dir, name+".log"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		if containsAll(string(content), logs) {
 			return p
 		}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // finding is a row of "verdict check -o json".
@@ -18,9 +20,7 @@ func (b *bed) check(t *testing.T, args ...string) map[string]finding {
 	t.Helper()
 	command := append([]string{"-c", `"$0" "$@" || test $? = 1`, programs.verdict, "check", "-o", "json"}, args...)
 	var list []finding
-	if err := json.Unmarshal([]byte(b.Node.Must(t, "", "bash", command...)), &list); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, json.Unmarshal([]byte(b.Node.Must(t, "", "bash", command...)), &list))
 	found := map[string]finding{}
 	for _, f := range list {
 		found[f.Check] = f
@@ -49,9 +49,7 @@ func TestCheck(t *testing.T) {
 	expectStatus(t, "with kube-proxy", b.check(t, direct...), map[string]string{"kube-proxy": "warning", listener: "warning", way: "ok"})
 
 	text, err := os.ReadFile(b.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for address, want := range map[string]map[string]string{
 		"https://10.96.0.1":                   {server: "ok", way: "error"},
 		"https://" + b.server.String() + ":1": {server: "error"},
@@ -59,9 +57,7 @@ func TestCheck(t *testing.T) {
 		changed := strings.ReplaceAll(string(text), "https://"+b.server.String()+":6443", address)
 		changed = skipVerification(changed)
 		file := filepath.Join(b.dir, "changed.kubeconfig")
-		if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.WriteFile(file, []byte(changed), 0o600))
 		expectStatus(t, address, b.check(t, "--kubeconfig="+file), want)
 	}
 }

@@ -3,7 +3,6 @@
 package takeover
 
 import (
-	"context"
 	"os/exec"
 	"strings"
 	"testing"
@@ -21,9 +20,7 @@ func (b *bed) command(t *testing.T, args ...string) (text string, exit int) {
 	cmd := exec.Command(programs.verdict, args...)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := b.Node.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, b.Node.Start(cmd))
 	_ = cmd.Wait() // the exit code is part of the answer
 	return out.String(), cmd.ProcessState.ExitCode()
 }
@@ -31,41 +28,26 @@ func (b *bed) command(t *testing.T, args ...string) (text string, exit int) {
 // operator returns a kubeconfig that may read pods, and makes a pod at the address of pod a.
 func (b *bed) operator(t *testing.T) string {
 	t.Helper()
-	ctx := context.Background()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "operator"}}
-	if _, err := b.plane.Client.CoreV1().ServiceAccounts("default").Create(ctx, account, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	kubeconfig, err := b.plane.ServiceAccount("default", "operator")
-	if err != nil {
-		t.Fatal(err)
-	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "operator"}}
 	role := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "operator"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "operator"}},
-	}
-	if _, err := b.plane.Client.RbacV1().ClusterRoleBindings().Create(ctx, role, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
 	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "client"},
 		Spec: corev1.PodSpec{
 			NodeName: lab.NodeName, ServiceAccountName: "operator", Containers: []corev1.Container{{Name: "c", Image: "i"}},
 		},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
-	made, err := b.plane.Client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	made.Status.Phase = corev1.PodRunning
 	for _, f := range lab.Families() {
-		made.Status.PodIPs = append(made.Status.PodIPs, corev1.PodIP{IP: lab.PodAddress(f, "a").String()})
+		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: lab.PodAddress(f, "a").String()})
 	}
-	made.Status.PodIP = made.Status.PodIPs[0].IP
-	if _, err := b.plane.Client.CoreV1().Pods("default").UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	pod.Status.PodIP = pod.Status.PodIPs[0].IP
+	lab.Must(t, b.plane.Put(t.Context(), account, role, pod))
+	kubeconfig, err := b.plane.ServiceAccount("default", "operator")
+	lab.Must(t, err)
 	return kubeconfig
 }
 
@@ -104,18 +86,10 @@ func (b *bed) checkDiff(t *testing.T, daemon *lab.Process) {
 	if got, exit := b.command(t, diff...); exit != 0 || strings.Contains(got, "element") {
 		t.Errorf("diff to the API server: exit code %d\n%s", exit, got)
 	}
-	if err := daemon.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	slices := b.plane.Client.DiscoveryV1().EndpointSlices("default")
-	s, err := slices.Get(context.Background(), newSlice(lab.IPv4).Name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, daemon.Stop())
+	s := newSlice(lab.IPv4)
 	s.Endpoints[1].Addresses[0] = lab.PodAddress(lab.IPv4, "b").String()
-	if _, err := slices.Update(context.Background(), s, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, b.plane.Put(t.Context(), s))
 	got, exit := b.command(t, diff...)
 	gone, come := lab.PodAddress(lab.IPv4, "c").String(), lab.PodAddress(lab.IPv4, "b").String()
 	if exit != 1 || !hasDifference(got, "-", gone) || !hasDifference(got, "+", come) || hasDifference(got, "+", gone) {

@@ -59,9 +59,7 @@ func (b *bed) serveObjects(t *testing.T, ns *lab.Namespace) (kubeconfig string) 
 	kubeconfig = filepath.Join(b.dir, "static.kubeconfig")
 	const format = `{"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "http://%s"}}],
 "contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}`
-	if err := os.WriteFile(kubeconfig, fmt.Appendf(nil, format, listener.Addr()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(kubeconfig, fmt.Appendf(nil, format, listener.Addr()), 0o600))
 	return kubeconfig
 }
 

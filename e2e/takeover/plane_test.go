@@ -3,12 +3,9 @@
 package takeover
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"testing"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/lab"
@@ -31,44 +28,20 @@ func (b *bed) serveObjects(t *testing.T, ns *lab.Namespace) (kubeconfig string) 
 		Binaries: programs.controlPlane, Dir: b.dir, Namespace: ns, Address: b.server,
 		ServiceRanges: lab.MustText(lab.IPv4, "SERVICES") + "," + lab.MustText(lab.IPv6, "SERVICES"),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() {
 		if err := plane.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	if kubeconfig, err = plane.KubeProxy(); err != nil {
+	if kubeconfig, err = plane.Kubeconfig(apiserver.KubeProxy); err != nil {
 		t.Fatal(err)
 	}
 	b.plane = plane
-	b.write(t, newObjects(t, b.server))
-	return kubeconfig
-}
-
-func (b *bed) write(t *testing.T, o served) {
-	t.Helper()
-	ctx := context.Background()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	core := b.plane.Client.CoreV1()
-	node, err := core.Nodes().Create(ctx, o.node, metav1.CreateOptions{})
-	must(err)
-	node.Status = o.node.Status
-	_, err = core.Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
-	must(err)
-	service, err := core.Services("default").Create(ctx, o.service, metav1.CreateOptions{})
-	must(err)
-	service.Status = o.service.Status
-	_, err = core.Services("default").UpdateStatus(ctx, service, metav1.UpdateOptions{})
-	must(err)
+	o := newObjects(t, b.server)
+	lab.Must(t, plane.Put(t.Context(), o.node, o.service))
 	for _, s := range o.slices {
-		_, err = b.plane.Client.DiscoveryV1().EndpointSlices("default").Create(ctx, s, metav1.CreateOptions{})
-		must(err)
+		lab.Must(t, plane.Put(t.Context(), s))
 	}
+	return kubeconfig
 }

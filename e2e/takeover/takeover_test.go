@@ -55,7 +55,7 @@ func TestTakeOver(t *testing.T) {
 			l.Use(open)
 			for i := range runs(t) {
 				run := fmt.Sprintf("run %d, ", i+1)
-				l.Report(t, fmt.Sprintf("before run %d", i+1))
+				t.Logf("before run %d: %d connections", i+1, l.Asked())
 				l.Phase(run + "kube-proxy ends")
 				stop(t, upstream)
 				l.Phase(run + "Verdict takes over")
@@ -123,9 +123,7 @@ func xtablesPath(t *testing.T, dir, program string) string {
 		t.Fatalf("%v; install the package iptables", err)
 	}
 	bin := filepath.Join(dir, "bin")
-	if err := os.MkdirAll(bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.MkdirAll(bin, 0o755))
 	for _, name := range []string{"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
 		if err := os.Symlink(multi, filepath.Join(bin, name)); err != nil && !errors.Is(err, os.ErrExist) {
 			t.Fatal(err)

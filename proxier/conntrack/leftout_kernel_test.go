@@ -19,13 +19,7 @@ func TestUnansweredAreDeleted(t *testing.T) {
 	for _, f := range lab.Families() {
 		t.Run(f.String(), func(t *testing.T) {
 			w := lab.New(t)
-			vip := func(name string) netip.AddrPort {
-				a, err := lab.Lookup(f, name)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return netip.AddrPortFrom(a, 80)
-			}
+			vip := func(name string) netip.AddrPort { return lab.AddressPort(f, name, 80) }
 			silent, other, answers := vip("VIP1"), vip("VIP2"), vip("VIP3")
 			dead, alive := netip.AddrPortFrom(lab.PodAddress(f, "c"), 8080), netip.AddrPortFrom(lab.PodAddress(f, "a"), 8080)
 			family := map[lab.Family]string{lab.IPv4: "ip", lab.IPv6: "ip6"}[f]

@@ -59,7 +59,7 @@ func filled(t *testing.T) *bench {
 	b := newBench(t)
 	var g contents.Globals
 	for _, f := range lab.Families() {
-		g.NodePortAddresses = append(g.NodePortAddresses, b.address(f, "NODE"))
+		g.NodePortAddresses = append(g.NodePortAddresses, lab.Address(f, "NODE"))
 	}
 	b.engine.SetGlobals(g)
 	b.set(append(b.ports(lab.IPv4), b.ports(lab.IPv6)...)...)
@@ -80,8 +80,8 @@ func TestGet(t *testing.T) {
 			t.Errorf("get frontend %s (- listed, + got)\n%s", want.At(), diff)
 		}
 	}
-	vip := b.address(lab.IPv4, "VIP4")
-	client := b.address(lab.IPv4, "X")
+	vip := lab.Address(lab.IPv4, "VIP4")
+	client := lab.Address(lab.IPv4, "X")
 	if _, err := b.get("affinity", client.String(), vip.String()+":80"); err == nil || !strings.Contains(err.Error(), "no affinity entry") {
 		t.Errorf("affinity of a client that has never connected: %v", err)
 	}
@@ -179,7 +179,7 @@ const counting = 300 * time.Millisecond
 // TestRate makes connections while the command counts.
 func TestRate(t *testing.T) {
 	b := filled(t)
-	web, refused := netip.AddrPortFrom(b.address(lab.IPv4, "VIP1"), 80), netip.AddrPortFrom(b.address(lab.IPv4, "VIP3"), 80)
+	web, refused := netip.AddrPortFrom(lab.Address(lab.IPv4, "VIP1"), 80), netip.AddrPortFrom(lab.Address(lab.IPv4, "VIP3"), 80)
 	b.meanwhile(web, refused)
 	out := b.json("--rate="+counting.String(), "-4")
 	wide, _, err := b.list("-o", "wide", "-4")
@@ -264,7 +264,7 @@ func fillNode(b *testing.B, engine *nft.Engine, services int) {
 // TestTopOnce counts connections that a client makes meanwhile.
 func TestTopOnce(t *testing.T) {
 	b := filled(t)
-	b.meanwhile(netip.AddrPortFrom(b.address(lab.IPv4, "VIP1"), 80))
+	b.meanwhile(netip.AddrPortFrom(lab.Address(lab.IPv4, "VIP1"), 80))
 	out, err := b.command(NewTop(), "--once", "--interval="+counting.String())
 	lines := strings.Split(out, "\n")
 	if err != nil || len(lines) < 3 || lines[0] != "daemon: none answers" || !strings.HasPrefix(lines[2], "shop/web:http ") {

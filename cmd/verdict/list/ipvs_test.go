@@ -79,7 +79,7 @@ func TestBesideIpvsadm(t *testing.T) {
 	d := newDirector(t)
 	g := contents.Globals{IPVS: true}
 	for _, f := range lab.Families() {
-		g.NodePortAddresses = append(g.NodePortAddresses, d.address(f, "NODE"))
+		g.NodePortAddresses = append(g.NodePortAddresses, lab.Address(f, "NODE"))
 	}
 	d.engine.SetGlobals(g)
 	for _, f := range lab.Families() {
@@ -93,9 +93,9 @@ func TestBesideIpvsadm(t *testing.T) {
 func (d *director) in(t *testing.T) *director { return &director{d.bench.in(t), d.ipvs} }
 
 func (d *director) checkFamily(f lab.Family) {
-	at := func(name string, port uint16) netip.AddrPort { return netip.AddrPortFrom(d.address(f, name), port) }
+	at := func(name string, port uint16) netip.AddrPort { return netip.AddrPortFrom(lab.Address(f, name), port) }
 	frontend := func(name string) []contents.Frontend {
-		return []contents.Frontend{{Addr: d.address(f, name), Port: 80, ClusterIP: true}}
+		return []contents.Frontend{{Addr: lab.Address(f, name), Port: 80, ClusterIP: true}}
 	}
 
 	weighted := d.server(at("VIP1", 80), ipvsctl.TCP, "wrr", real(f, "a", 3), real(f, "b", 1), real(f, "c", 0))
@@ -203,7 +203,7 @@ func linesOfIpvsadm(text string) string {
 
 // checkForeign adds a virtual server with another tool.
 func (d *director) checkForeign() {
-	foreign := netip.AddrPortFrom(d.address(lab.IPv4, "EXT1"), 80)
+	foreign := netip.AddrPortFrom(lab.Address(lab.IPv4, "EXT1"), 80)
 	d.command("ipvsadm", "-A", "-t", foreign.String(), "-s", "rr")
 	if got := d.picture(d.json(), "TCP "+foreign.String()); got != "not listed" {
 		d.Errorf("another tool's virtual server: %s", got)
@@ -220,7 +220,7 @@ func (d *director) command(name string, args ...string) {
 
 // checkLeaving removes a Service port that still has connections, and later the tables.
 func (d *director) checkLeaving() {
-	to := netip.AddrPortFrom(d.address(lab.IPv4, "VIP4"), 80)
+	to := netip.AddrPortFrom(lab.Address(lab.IPv4, "VIP4"), 80)
 	at := "TCP " + to.String()
 	frontends := []contents.Frontend{{Addr: to.Addr(), Port: 80, ClusterIP: true}}
 	d.serve(lab.IPv4, "shop/leaving:http", ipvsctl.TCP, frontends, d.server(to, ipvsctl.TCP, "wlc", real(lab.IPv4, "a", 2)))

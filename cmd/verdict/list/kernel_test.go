@@ -124,15 +124,6 @@ func podAt(a netip.Addr) string {
 	return a.String()
 }
 
-func (b *bench) address(f lab.Family, name string) netip.Addr {
-	b.Helper()
-	a, err := lab.Lookup(f, name)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return a
-}
-
 func endpointsAt(f lab.Family, slots uint16, pods ...string) (out []contents.Endpoint) {
 	for _, pod := range pods {
 		out = append(out, contents.Endpoint{
@@ -153,7 +144,7 @@ func familyOf(f lab.Family) program.Family {
 // ports are the service ports of a family.
 func (b *bench) ports(f lab.Family) []contents.Port {
 	all, near := endpointsAt(f, 1, "a", "b", "c", "d"), endpointsAt(f, 1, "a", "b")
-	at := func(name string) contents.Frontend { return contents.Frontend{Addr: b.address(f, name), Port: 80} }
+	at := func(name string) contents.Frontend { return contents.Frontend{Addr: lab.Address(f, name), Port: 80} }
 	clusterIP := func(name string) contents.Frontend {
 		fe := at(name)
 		fe.ClusterIP, fe.Pool = true, program.ClusterPool
@@ -258,7 +249,7 @@ func TestKernel(t *testing.T) {
 	b := newBench(t)
 	g := contents.Globals{}
 	for _, f := range lab.Families() {
-		g.NodePortAddresses = append(g.NodePortAddresses, b.address(f, "NODE"), b.address(f, "NODE_SECOND"))
+		g.NodePortAddresses = append(g.NodePortAddresses, lab.Address(f, "NODE"), lab.Address(f, "NODE_SECOND"))
 		text, _ := lab.Text(f, "PODS")
 		g.PodCIDRs = append(g.PodCIDRs, netip.MustParsePrefix(text))
 	}
@@ -293,7 +284,7 @@ func sum(a, b map[string]int) map[string]int {
 }
 
 func (b *bench) checkFamily(f lab.Family) {
-	vip := func(name string) netip.AddrPort { return netip.AddrPortFrom(b.address(f, name), 80) }
+	vip := func(name string) netip.AddrPort { return netip.AddrPortFrom(lab.Address(f, name), 80) }
 	tcp := func(name string) string { return "TCP " + vip(name).String() }
 	nodePort := "TCP *:30080"
 	if f == lab.IPv6 {
@@ -304,8 +295,8 @@ func (b *bench) checkFamily(f lab.Family) {
 	b.want(nodePort, spread(web, "1", nil, nil))
 
 	flows, toVIP := b.open("x", lab.TCP, vip("VIP1"), 12)
-	_, toNode := b.open("x", lab.TCP, netip.AddrPortFrom(b.address(f, "NODE"), 30080), 5)
-	_, toSecond := b.open("y", lab.TCP, netip.AddrPortFrom(b.address(f, "NODE_SECOND"), 30080), 5)
+	_, toNode := b.open("x", lab.TCP, netip.AddrPortFrom(lab.Address(f, "NODE"), 30080), 5)
+	_, toSecond := b.open("y", lab.TCP, netip.AddrPortFrom(lab.Address(f, "NODE_SECOND"), 30080), 5)
 	b.want(tcp("VIP1"), spread(web, "1", toVIP, nil))
 	b.want(nodePort, spread(web, "1", sum(toNode, toSecond), nil))
 

@@ -5,7 +5,6 @@ package ui
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -121,11 +120,11 @@ func TestPage(t *testing.T) {
 	w, dir := lab.New(t), t.TempDir()
 	daemon.Fill(t, dir, 10_000, 10)
 	shop := daemon.Service{
-		Name: "shop/web", ClusterIP: lookup(t, "VIP1"), NodePort: 30080, Node: "n1",
+		Name: "shop/web", ClusterIP: lab.Address(lab.IPv4, "VIP1"), NodePort: 30080, Node: "n1",
 		Endpoints: []string{"10.0.1.1", "10.0.1.2", "10.0.2.1", "-10.0.2.2"},
 	}
 	daemon.WriteFile(t, dir, "shop.yaml", shop.Manifest())
-	broken := daemon.Service{Name: "shop/empty", ClusterIP: lookup(t, "VIP2"), Spec: `"externalIPs": ["no address"],`}
+	broken := daemon.Service{Name: "shop/empty", ClusterIP: lab.Address(lab.IPv4, "VIP2"), Spec: `"externalIPs": ["no address"],`}
 	daemon.WriteFile(t, dir, "broken.yaml", broken.Manifest())
 	d := daemon.Start(t, binary, w.Node, dir, "--ui", "--metrics-bind-address=0.0.0.0:10249")
 	for range 4 {
@@ -178,7 +177,7 @@ func TestPage(t *testing.T) {
 func TestPageOfChecks(t *testing.T) {
 	w, dir := lab.New(t), t.TempDir()
 	shop := daemon.Service{
-		Name: "shop/web", ClusterIP: lookup(t, "VIP1"), Node: "n1", Endpoints: []string{"10.0.1.1", "10.0.2.1"}, Backups: []string{"10.0.1.2"},
+		Name: "shop/web", ClusterIP: lab.Address(lab.IPv4, "VIP1"), Node: "n1", Endpoints: []string{"10.0.1.1", "10.0.2.1"}, Backups: []string{"10.0.1.2"},
 		Notes: `"verdict-proxy.github.io/health-check": "tcp interval=1s rise=1 fall=1",`,
 	}
 	daemon.WriteFile(t, dir, "shop.yaml", shop.Manifest())
@@ -216,7 +215,7 @@ func change(t *testing.T, d *daemon.Daemon, s *daemon.Service) {
 // checkRates makes connections until the list shows a rate.
 func (b *browser) checkRates(w *lab.World) {
 	b.Helper()
-	to := netipPort(b.T, "VIP1")
+	to := lab.AddressPort(lab.IPv4, "VIP1", 80)
 	for late := time.Now().Add(daemon.Patience); time.Now().Before(late); {
 		for range 20 {
 			w.At(b, "a").Once(b, lab.Question{Protocol: lab.TCP, To: to, Patience: daemon.Patience})
@@ -286,17 +285,4 @@ func (b *browser) checkDark() {
 			}
 		}
 	}
-}
-
-func lookup(t testing.TB, name string) netip.Addr {
-	t.Helper()
-	a, err := lab.Lookup(lab.IPv4, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
-func netipPort(t testing.TB, name string) netip.AddrPort {
-	return netip.AddrPortFrom(lookup(t, name), 80)
 }

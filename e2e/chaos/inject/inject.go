@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync/atomic"
 	"syscall"
@@ -20,26 +18,21 @@ import (
 // BecomeWord is the first argument of a program that is to call Become.
 const BecomeWord = "become"
 
-// Become installs the filter, hands its listener to the socket of the first argument, and becomes the command that
-// follows. The filter must be in place before that command begins, so the program that injects starts itself for this.
-func Become(args []string) error {
+// listenerFD is the descriptor of the filter's listener in the process. No other one has such a high number.
+const listenerFD = 500
+
+// Become installs the filter and becomes a command. The filter must be in place before that command begins, so the program that
+// injects starts itself for this.
+func Become(command []string) error {
 	runtime.LockOSThread() // the filter is of this thread, which execve keeps
 	listener, err := installFilter()
+	if err == nil {
+		err = unix.Dup3(listener, listenerFD, 0)
+	}
 	if err != nil {
 		return fmt.Errorf("install a seccomp filter: %w", err)
 	}
-	conn, err := net.Dial("unix", args[0])
-	if err != nil {
-		return err
-	}
-	unixConn := conn.(*net.UnixConn)
-	if _, _, err := unixConn.WriteMsgUnix([]byte("."), unix.UnixRights(listener), nil); err != nil {
-		return fmt.Errorf("hand over the listener: %w", err)
-	}
-	if _, err := unixConn.Read(make([]byte, 1)); err != nil { // somebody listens from here on
-		return fmt.Errorf("wait for the answer: %w", err)
-	}
-	return unix.Exec(args[1], args[1:], os.Environ())
+	return unix.Exec(command[0], command, os.Environ())
 }
 
 // installFilter has the kernel ask about sendto and recvfrom of this thread.
@@ -104,58 +97,32 @@ type answer struct {
 	flags uint32
 }
 
+// startPatience is how long a process may take to install the filter.
+const startPatience = 10 * time.Second
+
 // Start has a function start this program with the arguments that it gets before a command. The process becomes that
-// command, under an injector.
-func Start(dir string, start func(before ...string) (pid int, err error)) (*Injector, error) {
+// command, under an injector. Its calls wait until the injector answers.
+func Start(start func(before ...string) (pid int, err error)) (*Injector, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	path := filepath.Join(dir, "seccomp.sock")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, fmt.Errorf("listen for a seccomp listener: %w", err)
-	}
-	defer l.Close() // removes the file, too
-	pid, err := start(self, BecomeWord, path)
-	if err != nil {
+	i := &Injector{}
+	if i.pid, err = start(self, BecomeWord); err != nil {
 		return nil, err
 	}
-	if err := l.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		return nil, err
+	if i.pidfd, err = unix.PidfdOpen(i.pid, 0); err != nil {
+		return nil, fmt.Errorf("open the process: %w", err)
 	}
-	conn, err := l.AcceptUnix()
-	if err != nil {
-		return nil, fmt.Errorf("wait for a seccomp listener: %w", err)
+	for end := time.Now().Add(startPatience); ; time.Sleep(5 * time.Millisecond) {
+		if i.listener, err = unix.PidfdGetfd(i.pidfd, listenerFD, 0); err == nil {
+			go i.run()
+			return i, nil
+		}
+		if time.Now().After(end) {
+			return nil, fmt.Errorf("take the listener of the filter: %w", errors.Join(err, unix.Close(i.pidfd)))
+		}
 	}
-	defer conn.Close()
-	i := &Injector{pid: pid}
-	if i.listener, err = receiveDescriptor(conn); err != nil {
-		return nil, err
-	}
-	if i.pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
-		return nil, fmt.Errorf("open the process: %w", errors.Join(err, unix.Close(i.listener)))
-	}
-	go i.run()
-	_, err = conn.Write([]byte("."))
-	return i, err
-}
-
-func receiveDescriptor(conn *net.UnixConn) (int, error) {
-	control := make([]byte, unix.CmsgSpace(4))
-	_, n, _, _, err := conn.ReadMsgUnix(make([]byte, 1), control)
-	if err != nil {
-		return 0, fmt.Errorf("receive a seccomp listener: %w", err)
-	}
-	messages, err := unix.ParseSocketControlMessage(control[:n])
-	if err != nil || len(messages) != 1 {
-		return 0, fmt.Errorf("receive a seccomp listener: %d messages, %w", len(messages), err)
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return 0, fmt.Errorf("receive a seccomp listener: %d descriptors, %w", len(fds), err)
-	}
-	return fds[0], nil
 }
 
 // run answers until the process has ended.

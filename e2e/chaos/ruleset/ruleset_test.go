@@ -61,14 +61,10 @@ func everyKind() string {
 func render(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(everyKind()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(everyKind()), 0o644))
 	out, err := exec.Command(binary, "render", "--manifests", dir, "--hostname-override", lab.NodeName,
 		"--cluster-cidr", strings.Join(lab.Both("PODS"), ","), "--nodeport-addresses", "192.0.2.0/24,2001:db8::/64").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return string(out)
 }
 

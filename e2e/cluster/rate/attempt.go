@@ -30,10 +30,12 @@ type Attempt struct {
 	Began      time.Time      `json:"began"`
 	Handshake  time.Duration  `json:"handshake"` // 0: there was none
 	Took       time.Duration  `json:"took"`
-	To         netip.AddrPort `json:"to"`
+	Target     string         `json:"target"`
+	To         netip.AddrPort `json:"to"` // the address of the target
 	SourcePort uint16         `json:"port"`
 	Outcome    Outcome        `json:"outcome"`
-	Server     string         `json:"server,omitempty"` // the name in the answer
+	Repeated   int            `json:"repeated,omitempty"` // packets of TCP that the client had to send again
+	Server     string         `json:"server,omitempty"`   // the name in the answer
 	Error      string         `json:"error,omitempty"`
 }
 
@@ -63,6 +65,8 @@ func answerOutcome(err error) Outcome {
 	switch {
 	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE), errors.Is(err, io.ErrUnexpectedEOF):
 		return Reset
+	case errors.Is(err, unix.ECONNREFUSED): // UDP has no handshake
+		return Refused
 	case isTimeout(err):
 		return Silent
 	}

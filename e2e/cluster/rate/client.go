@@ -1,11 +1,15 @@
 package rate
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,18 +18,24 @@ import (
 
 // Client makes connections to its targets in turn.
 type Client struct {
-	Targets   []netip.AddrPort
-	PerSecond int
+	Targets   []*Target
+	PerSecond int           // to all targets together
 	Patience  time.Duration // for a whole connection
+	// Sequential leaves a target out while a connection to it is under way.
+	Sequential bool
+	// LowPort and HighPort bound the source ports. Zero: those between programs of the system and node ports.
+	LowPort, HighPort uint16
+	// KernelPorts lets the kernel choose source ports. Records of connections that fail then lack it.
+	KernelPorts bool
+	// Do calls a function in the client's network namespace; nil: in that of the process.
+	Do func(func() error) error
+	// Answer gets the answer over a connection; nil: it sends a request, and reads one line to the end of the connection.
+	Answer func(net.Conn) (server string, err error)
 
 	mu       sync.Mutex
 	attempts []Attempt
 	nextPort uint16
 }
-
-// The client chooses its ports, so that it knows them for connections that fail. Below are programs of the system, above
-// are node ports. A port returns after 100 seconds at 200 connections a second.
-const lowPort, highPort = 10000, 30000
 
 // Run makes connections until the context ends, and returns when all have ended.
 func (c *Client) Run(ctx context.Context) {
@@ -40,8 +50,35 @@ func (c *Client) Run(ctx context.Context) {
 		case <-time.After(time.Until(due)):
 		}
 		target := c.Targets[n%len(c.Targets)]
-		running.Go(func() { c.record(c.connect(target)) })
+		if !target.running.CompareAndSwap(false, true) && c.Sequential {
+			continue
+		}
+		running.Go(func() {
+			c.record(c.Connect(target))
+			target.running.Store(false)
+		})
 	}
+}
+
+// Start makes connections until stop is called, which waits for their ends and returns them in order.
+func (c *Client) Start() (stop func() []Attempt) {
+	ctx, end := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { c.Run(ctx) })
+	return func() []Attempt {
+		end()
+		running.Wait()
+		list := c.Since(time.Time{})
+		slices.SortFunc(list, func(a, b Attempt) int { return a.Began.Compare(b.Began) })
+		return list
+	}
+}
+
+// Made is how many connections have ended.
+func (c *Client) Made() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.attempts)
 }
 
 // Since returns the connections that have ended and began at a time or later.
@@ -62,27 +99,35 @@ func (c *Client) record(a Attempt) {
 	c.attempts = append(c.attempts, a)
 }
 
+// port is the next source port. The client chooses it, so that it knows it for connections that fail. By default, a port returns
+// after 100 seconds at 200 connections a second.
 func (c *Client) port() uint16 {
+	low, high := cmp.Or(c.LowPort, 10_000), cmp.Or(c.HighPort, 30_000)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.nextPort++; c.nextPort < lowPort || c.nextPort >= highPort {
-		c.nextPort = lowPort
+	if c.nextPort++; c.nextPort < low || c.nextPort >= high {
+		c.nextPort = low
 	}
 	return c.nextPort
 }
 
-// connect makes one connection.
-func (c *Client) connect(to netip.AddrPort) (a Attempt) {
-	a = Attempt{Began: time.Now(), To: to, Outcome: Answered}
+// Connect makes one connection.
+func (c *Client) Connect(to *Target) (a Attempt) {
+	a = Attempt{Began: time.Now(), Target: to.String(), Outcome: Answered}
 	deadline := a.Began.Add(c.Patience)
-	conn, err := c.dial(&a, deadline)
+	conn, err := c.dial(&a, to, deadline)
 	if err != nil {
 		a.Outcome = handshakeOutcome(err)
 	} else {
 		a.Handshake = time.Since(a.Began)
-		if a.Server, err = ask(conn, deadline); err != nil {
+		err = conn.SetDeadline(deadline)
+		if err == nil {
+			a.Server, err = c.answer(conn)
+		}
+		if err != nil {
 			a.Outcome = answerOutcome(err)
 		}
+		a.Repeated = repeated(conn)
 		err = errors.Join(err, conn.Close())
 	}
 	a.Took = time.Since(a.Began)
@@ -93,27 +138,92 @@ func (c *Client) connect(to netip.AddrPort) (a Attempt) {
 }
 
 // dial takes the next port that is free.
-func (c *Client) dial(a *Attempt, deadline time.Time) (conn net.Conn, err error) {
+func (c *Client) dial(a *Attempt, to *Target, deadline time.Time) (conn net.Conn, err error) {
+	do := c.Do
+	if do == nil {
+		do = func(fn func() error) error { return fn() }
+	}
+	address := to.address()
+	a.To, _ = netip.ParseAddrPort(address) // zero for a name, until it is resolved
 	for range 10 {
-		a.SourcePort = c.port()
+		if !c.KernelPorts {
+			a.SourcePort = c.port()
+		}
 		d := net.Dialer{Deadline: deadline, LocalAddr: &net.TCPAddr{Port: int(a.SourcePort)}, KeepAlive: -1}
-		conn, err = d.Dial("tcp", a.To.String())
+		if strings.HasPrefix(to.Network, "udp") {
+			d.LocalAddr = &net.UDPAddr{Port: int(a.SourcePort)}
+		}
+		err = do(func() (err error) {
+			conn, err = d.Dial(to.Network, address)
+			return err
+		})
 		if !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {
-			return conn, err
+			break
 		}
 	}
-	return nil, err
+	if err != nil {
+		return nil, err
+	}
+	address = conn.RemoteAddr().String()
+	a.To, _ = netip.ParseAddrPort(address)
+	if to.Once {
+		to.known.Store(&address)
+	}
+	return conn, nil
 }
 
-// ask sends a request and reads the answer to its end. An answer is one line.
-func ask(conn net.Conn, deadline time.Time) (server string, err error) {
-	if err := conn.SetDeadline(deadline); err != nil {
+// repeated is how many packets of TCP the client had to send again.
+func repeated(conn net.Conn) (n int) {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return 0
+	}
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { // on an open socket it cannot fail
+			if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+				n = int(info.Total_retrans)
+			}
+		})
+	}
+	return n
+}
+
+func (c *Client) answer(conn net.Conn) (server string, err error) {
+	if c.Answer != nil {
+		return c.Answer(conn)
+	}
+	return ask(conn)
+}
+
+// FirstLine reads one line. Over TCP, the server sends it without a request and goes on to answer. The connection then ends by a
+// reset, so that its port is free.
+func FirstLine(conn net.Conn) (server string, err error) {
+	if tcp, stream := conn.(*net.TCPConn); stream {
+		err = tcp.SetLinger(0)
+	} else {
+		_, err = conn.Write([]byte("?\n"))
+	}
+	if err != nil {
 		return "", err
 	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	return strings.TrimSpace(line), err
+}
+
+// ask sends a request and reads the answer to its end. An answer is one line; over UDP, it is one datagram.
+func ask(conn net.Conn) (server string, err error) {
 	if _, err := conn.Write([]byte("?\n")); err != nil {
 		return "", err
 	}
-	text, err := io.ReadAll(conn)
+	var text []byte
+	if _, stream := conn.(*net.TCPConn); stream {
+		text, err = io.ReadAll(conn)
+	} else {
+		text = make([]byte, 200)
+		var n int
+		n, err = conn.Read(text)
+		text = text[:n]
+	}
 	if err != nil {
 		return "", err
 	}

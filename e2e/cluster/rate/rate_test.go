@@ -58,11 +58,11 @@ func TestOutcomes(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			l, at := listen(t)
 			test.serve(l)
-			a := (&Client{Patience: patience}).connect(at)
+			a := (&Client{Patience: patience}).Connect(To(at))
 			if a.Outcome != test.want || a.Lost() != test.lost {
 				t.Errorf("%+v; want %s, lost: %v", a, test.want, test.lost)
 			}
-			if a.SourcePort < lowPort || a.To != at || a.Took <= 0 {
+			if a.SourcePort < 10_000 || a.To != at || a.Took <= 0 {
 				t.Errorf("%+v lacks its port, target or time", a)
 			}
 		})
@@ -80,12 +80,15 @@ func TestServerFinishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if a := (&Client{Patience: patience}).connect(at); a.Outcome != Answered { // the first one was accepted before it
+	if a := (&Client{Patience: patience}).Connect(To(at)); a.Outcome != Answered { // the first one was accepted before it
 		t.Fatalf("%+v", a)
 	}
 	_ = l.Close()
 	<-served
-	if name, err := ask(conn, time.Now().Add(patience)); name != "polite" || err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if name, err := ask(conn); name != "polite" || err != nil {
 		t.Errorf("an accepted connection was answered with %q, %v", name, err)
 	}
 	s.Wait()
@@ -94,11 +97,11 @@ func TestServerFinishes(t *testing.T) {
 // TestHandshakeErrors: errors that loopback cannot produce.
 func TestHandshakeErrors(t *testing.T) {
 	c := Client{Patience: -time.Second}
-	if a := c.connect(netip.MustParseAddrPort("127.0.0.1:1")); a.Outcome != Timeout || !a.Lost() {
+	if a := c.Connect(To(netip.MustParseAddrPort("127.0.0.1:1"))); a.Outcome != Timeout || !a.Lost() {
 		t.Errorf("a connection that is too late: %+v", a)
 	}
 	c.Patience = patience
-	if a := c.connect(netip.MustParseAddrPort("[ff02::1]:1")); a.Outcome != Unreachable && a.Outcome != Failed || !a.Lost() {
+	if a := c.Connect(To(netip.MustParseAddrPort("[ff02::1]:1"))); a.Outcome != Unreachable && a.Outcome != Failed || !a.Lost() {
 		t.Errorf("a connection to a multicast address: %+v", a)
 	}
 }
@@ -108,7 +111,7 @@ func TestRate(t *testing.T) {
 	_, silent := listen(t)
 	l, good := listen(t)
 	go (&Server{Name: "good"}).Serve(l)
-	c := &Client{Targets: []netip.AddrPort{silent, good}, PerSecond: 100, Patience: patience}
+	c := &Client{Targets: []*Target{To(silent), To(good)}, PerSecond: 100, Patience: patience}
 	ctx, stop := context.WithTimeout(t.Context(), time.Second)
 	defer stop()
 	began := time.Now()
@@ -128,5 +131,44 @@ func TestRate(t *testing.T) {
 	}
 	if list := c.Since(time.Now()); len(list) > 0 {
 		t.Errorf("connections of the future: %v", list)
+	}
+}
+
+// TestSequential: with UDP and a name, and no second connection to a target that does not answer.
+func TestSequential(t *testing.T) {
+	echo, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer echo.Close()
+	go func() {
+		for buf := make([]byte, 10); ; {
+			n, from, err := echo.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = echo.WriteTo(buf[:n], from) // a client that misses it reports it
+		}
+	}()
+	_, silent := listen(t)
+	_, port, _ := net.SplitHostPort(echo.LocalAddr().String())
+	good, err := ParseTarget("udp4 localhost:" + port + " once")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Client{Targets: []*Target{To(silent), good}, PerSecond: 100, Patience: 2 * patience, Sequential: true}
+	stop := c.Start()
+	for c.Made() < 5 {
+		time.Sleep(time.Millisecond)
+	}
+	count := map[string]int{}
+	for _, a := range stop() {
+		count[a.Target+" "+string(a.Outcome)]++
+	}
+	if count["tcp "+silent.String()+" silent"] != 1 || count["udp4 localhost:"+port+" answered"] < 5 || len(count) != 2 {
+		t.Errorf("%v", count)
+	}
+	if _, err := ParseTarget("udp4 localhost:80 twice"); err == nil {
+		t.Error("a target with a word too many is accepted")
 	}
 }

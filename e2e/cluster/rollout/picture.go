@@ -9,29 +9,51 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
-// before is how many seconds of the picture are before the rolling updates.
-const before = 3
+// Picture shows failures and latency, second by second since an event: the beginning of an update.
+type Picture struct {
+	Title  string
+	Event  string        // what happens at second 0
+	Before time.Duration // the picture begins that long before it
+	Failed string        // the title of the failures
+	// MostFailed is the upper end of their axis; 0: that of the highest value. Slowest is that of latency, in seconds.
+	MostFailed, Slowest float64
+	// IsFailed reports whether a connection failed.
+	IsFailed func(*rate.Attempt) bool
+}
 
-// slowestShown is the upper end of the axis of latency, in seconds.
-const slowestShown = 4
-
-// Picture adds all rolling updates up, second by second since each began.
-func Picture(title string, runs []*Run) string {
-	updates, seconds := 0, before
+// OfUpdates is the picture of rolling updates.
+func OfUpdates(title string, runs []*Run) *Picture {
+	updates := 0
 	for _, r := range runs {
 		updates = max(updates, len(r.Updates))
+	}
+	return &Picture{
+		Title: title, Event: "an update began", Before: before, Slowest: 4, IsFailed: (*rate.Attempt).Lost,
+		Failed: fmt.Sprintf("failed connections, in each second of %d updates together", updates),
+	}
+}
+
+// before is how much of the picture is before rolling updates.
+const before = 3 * time.Second
+
+// Draw adds all updates up.
+func (p *Picture) Draw(runs []*Run) string {
+	seconds := 0
+	for _, r := range runs {
 		for _, s := range r.Updates {
-			seconds = max(seconds, before+int(s.Ended.Sub(s.Began)/time.Second)+1)
+			seconds = max(seconds, int((p.Before+s.Ended.Sub(s.Began))/time.Second)+1)
 		}
 	}
-	lost := measure.Panel{Title: fmt.Sprintf("failed connections, in each second of %d updates together", updates)}
-	slowest := measure.Panel{Title: "slowest connection of each second that did not fail, in seconds", Most: slowestShown}
-	t := measure.Timeline{Title: title, X: "seconds after an update began", Begin: -before}
+	lost := measure.Panel{Title: p.Failed, Most: p.MostFailed}
+	slowest := measure.Panel{Title: "slowest connection of each second that did not fail, in seconds", Most: p.Slowest}
+	t := measure.Timeline{Title: p.Title, X: "seconds after " + p.Event, Begin: -int(p.Before / time.Second)}
 	for _, r := range runs {
-		l, s := r.seconds(seconds)
+		l, s := p.seconds(r, seconds)
 		t.Names = append(t.Names, r.Proxy)
 		lost.Lines, slowest.Lines = append(lost.Lines, l), append(slowest.Lines, s)
-		lost.Most = max(lost.Most, round(slices.Max(l)))
+		if p.MostFailed == 0 {
+			lost.Most = max(lost.Most, round(slices.Max(l)))
+		}
 	}
 	t.Panels = []measure.Panel{lost, slowest}
 	return t.SVG()
@@ -48,17 +70,17 @@ func round(most float64) float64 {
 	}
 }
 
-// seconds counts, for each second of all rolling updates, the connections that the proxy lost, and finds the slowest one
+// seconds counts, for each second of all rolling updates, the connections that failed, and finds the slowest one
 // that was answered.
-func (r *Run) seconds(n int) (lost, slowest []float64) {
+func (p *Picture) seconds(r *Run, n int) (lost, slowest []float64) {
 	lost, slowest = make([]float64, n), make([]float64, n)
 	for _, w := range r.Ways {
 		for _, a := range w.Attempts {
-			number, since := r.update(a.Began.Add(before * time.Second))
+			number, since := r.update(a.Began.Add(p.Before))
 			i := int(since / time.Second)
 			switch {
 			case number == 0 || i >= n:
-			case a.Lost():
+			case p.IsFailed(&a):
 				lost[i]++
 			case a.Outcome == rate.Answered:
 				slowest[i] = max(slowest[i], a.Took.Seconds())

@@ -61,17 +61,17 @@ func TestNotable(t *testing.T) {
 // TestSeconds: connections count for the update in which they began, or that began within 3 seconds. What a server cut is
 // not the proxy's failure.
 func TestSeconds(t *testing.T) {
-	lost, slowest := example("bad", rate.Refused, rate.Timeout, rate.Reset).seconds(6)
+	lost, slowest := OfUpdates("", nil).seconds(example("bad", rate.Refused, rate.Timeout, rate.Reset), 6)
 	for i := range 6 {
 		wantLost, wantSlowest := 0.0, 0.0
 		switch i {
-		case before + 1:
+		case 3 + 1:
 			wantSlowest = 1.1
-		case before + 2:
+		case 3 + 2:
 			wantLost = 2
 		}
 		if lost[i] != wantLost || slowest[i] != wantSlowest {
-			t.Errorf("second %d: %v lost, slowest %v; want %v and %v", i-before, lost[i], slowest[i], wantLost, wantSlowest)
+			t.Errorf("second %d: %v lost, slowest %v; want %v and %v", i-3, lost[i], slowest[i], wantLost, wantSlowest)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestSaveAndPicture(t *testing.T) {
 	if err != nil || len(runs) != 3 || runs[0].Proxy != "Verdict" || len(runs[2].Ways[0].Attempts) != 3 {
 		t.Fatalf("loaded %v, %v", runs, err)
 	}
-	svg := Picture("updates < more", runs)
+	svg := OfUpdates("updates < more", runs).Draw(runs)
 	for decoder := xml.NewDecoder(strings.NewReader(svg)); ; {
 		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
 			break
@@ -108,7 +108,7 @@ func TestSaveAndPicture(t *testing.T) {
 			t.Errorf("%q is not in the picture", want)
 		}
 	}
-	if Picture("", nil) == "" {
+	if OfUpdates("", nil).Draw(nil) == "" {
 		t.Error("no picture without runs")
 	}
 }

@@ -1,26 +1,22 @@
 // Command workload runs in the pods of the end-to-end cluster.
 //
 //	workload serve NAME              answers over TCP and UDP
-//	workload ask [flags] TARGET...   connects to Services in loops, and says on its port what became of the connections
 //	workload reply [flags] NAME      answers each TCP connection once, and exits at once when it is told to end
 //	workload rate [flags] TARGET...  connects to addresses at a fixed rate, and returns all connections on its port
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
-	"github.com/verdict-proxy/verdict/e2e/cluster/load"
 	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
@@ -42,14 +38,12 @@ func run(args []string) error {
 	switch {
 	case len(args) == 2 && args[0] == "serve":
 		return serve(args[1])
-	case len(args) > 1 && args[0] == "ask":
-		return ask(args[1:])
 	case len(args) > 1 && args[0] == "reply":
 		return reply(args[1:])
 	case len(args) > 1 && args[0] == "rate":
 		return connect(args[1:])
 	}
-	return errors.New("run it as \"workload serve NAME\", \"ask [flags] TARGET\", \"reply [flags] NAME\" or \"rate [flags] TARGET\"")
+	return errors.New("run it as \"workload serve NAME\", \"reply [flags] NAME\" or \"rate [flags] TARGET\"")
 }
 
 // reply is an application that knows nothing of Kubernetes: on SIGTERM, it exits. With "finish", it closes its listener
@@ -87,14 +81,15 @@ func connect(args []string) error {
 	c := &rate.Client{}
 	flags.IntVar(&c.PerSecond, "per-second", 200, "connections a second")
 	flags.DurationVar(&c.Patience, "patience", 5*time.Second, "how long a connection may take")
+	flags.BoolVar(&c.Sequential, "sequential", false, "leave a target out while a connection to it is under way")
 	at := flags.String("listen", fmt.Sprintf(":%d", countPort), "where to return the connections")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	for _, text := range flags.Args() {
-		target, err := netip.ParseAddrPort(text)
+		target, err := rate.ParseTarget(text)
 		if err != nil {
-			return fmt.Errorf("read the target %q: %w", text, err)
+			return err
 		}
 		c.Targets = append(c.Targets, target)
 	}
@@ -112,35 +107,5 @@ func serve(name string) error {
 		return fmt.Errorf("serve TCP: %w", err)
 	}
 	go lab.Reply(conn, name, servePort)
-	lab.Accept(listener, name, servePort)
-	return nil
-}
-
-func ask(args []string) error {
-	flags := flag.NewFlagSet("ask", flag.ExitOnError)
-	o := load.Options{Open: lab.OpenAndAsk}
-	flags.DurationVar(&o.Pause, "pause", 50*time.Millisecond, "time between two connections to a target")
-	flags.DurationVar(&o.Patience, "patience", 5*time.Second, "how long a client waits")
-	flags.BoolVar(&o.Sequential, "sequential", false, "wait for the end of a connection before the next one")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	var targets []load.Target
-	for _, text := range flags.Args() {
-		t, err := load.Parse(text)
-		if err != nil {
-			return err
-		}
-		targets = append(targets, t)
-	}
-	loops := load.Start(targets, o)
-	server := &http.Server{
-		Addr: fmt.Sprintf(":%d", countPort), ReadHeaderTimeout: 10 * time.Second,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if err := json.NewEncoder(w).Encode(loops.Counts()); err != nil {
-				fmt.Fprintln(os.Stderr, "workload: answer with the counts:", err)
-			}
-		}),
-	}
-	return server.ListenAndServe()
+	return (&rate.Server{Name: name}).Serve(listener)
 }

@@ -1,5 +1,0 @@
-//go:build nokernel
-
-package netns
-
-const refused = true

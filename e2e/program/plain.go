@@ -1,5 +1,0 @@
-//go:build !race
-
-package program
-
-const race = false
