@@ -34,7 +34,7 @@ func TestSlotsOfClasses(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]bool{
-		mapAffinity: true, setUnanswered: true, setRefusing: true, setHeldBack: true, setJustHeldBack: true,
+		"affinity": true, "unanswered": true, "refusing": true, "held-back": true, "just-held-back": true,
 		SetNames[Endpoints]: false, SetNames[StickySlots]: false,
 	} {
 		if got := FilledByRules(name); got != want {
