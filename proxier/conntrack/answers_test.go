@@ -72,7 +72,7 @@ type peer struct {
 	answer func(request []netlink.Message) [][]byte
 	refuse error // of the next connection
 
-	mu       sync.Mutex
+	mu       sync.Mutex // held while it answers
 	client   *socket.Conn
 	end      *socket.Conn
 	requests []string // all so far, decoded
@@ -137,16 +137,24 @@ func (p *peer) serve(end *socket.Conn) {
 		for _, m := range request {
 			p.requests = append(p.requests, decode(p.t, []netlink.Message{m}))
 		}
-		p.mu.Unlock()
-		if p.answer == nil {
-			continue
+		var answers [][]byte
+		if p.answer != nil {
+			answers = p.answer(request)
 		}
-		for _, a := range p.answer(request) {
+		p.mu.Unlock()
+		for _, a := range answers {
 			if err := end.Sendto(context.Background(), a, 0, nil); err != nil {
 				return // the client has gone
 			}
 		}
 	}
+}
+
+// do has a test read or change what answers depend on, between two of them.
+func (p *peer) do(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
 }
 
 // taken are the requests since the last call.

@@ -319,17 +319,25 @@ func TestDeletions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.close()
-	if n, err := k.remove(state.IPv4, keys); n != 128 || err != nil || !slices.Equal(sizes, []int{64, 64, 2}) {
-		t.Errorf("removed %d, %v, in portions of %v", n, err, sizes)
-	}
-	sizes, errnos = nil, map[uint32]unix.Errno{131: unix.EPERM, 132: unix.ENOENT}
-	if n, err := k.remove(state.IPv4, keys); n != 62 || !errors.Is(err, unix.EPERM) || !slices.Equal(sizes, []int{64}) {
-		t.Errorf("removed %d, %v, in portions of %v", n, err, sizes)
-	}
+	n, err := k.remove(state.IPv4, keys)
+	p.do(func() {
+		if n != 128 || err != nil || !slices.Equal(sizes, []int{64, 64, 2}) {
+			t.Errorf("removed %d, %v, in portions of %v", n, err, sizes)
+		}
+		sizes, errnos = nil, map[uint32]unix.Errno{131: unix.EPERM, 132: unix.ENOENT}
+	})
+	n, err = k.remove(state.IPv4, keys)
+	p.do(func() {
+		if n != 62 || !errors.Is(err, unix.EPERM) || !slices.Equal(sizes, []int{64}) {
+			t.Errorf("removed %d, %v, in portions of %v", n, err, sizes)
+		}
+	})
 	if n, err := k.remove(state.IPv4, nil); n != 0 || err != nil {
 		t.Errorf("nothing to remove: %d, %v", n, err)
 	}
-	p.answer = func(list []netlink.Message) [][]byte { p.client.Close(); return nil }
+	p.do(func() {
+		p.answer = func(list []netlink.Message) [][]byte { p.client.Close(); return nil }
+	})
 	if n, err := k.remove(state.IPv4, keys[:1]); n != 0 || err == nil {
 		t.Errorf("lost: %d, %v", n, err)
 	}
@@ -564,7 +572,7 @@ func TestForgetterConversation(t *testing.T) {
 		t.Errorf("%d are deleted, %d wait", len(received), len(f.pending))
 	}
 	for _, e := range []unix.Errno{0, unix.EPERM, unix.EPERM, unix.ENOENT, 0} {
-		errno = e
+		p.do(func() { errno = e })
 		add(3)
 		f.flush()
 	}
@@ -616,7 +624,7 @@ func TestUnansweredConversation(t *testing.T) {
 	if results, err = c.Clean(at("[fd00:a::2]:8080"), nil); err != nil || len(results) != 1 || results[0].Unanswered != 0 {
 		t.Errorf("another endpoint: %+v, %v", results, err)
 	}
-	p.answer = acks(unix.EPERM)
+	p.do(func() { p.answer = acks(unix.EPERM) })
 	if _, err = c.Clean(at("[fd00:a::1]:8080"), nil); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "delete IPv6 connections without an answer") {
 		t.Errorf("refused: %v", err)
 	}
