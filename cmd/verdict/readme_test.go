@@ -16,7 +16,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/kernelmetrics"
 	"github.com/verdict-proxy/verdict/cmd/verdict/restclient"
 	"github.com/verdict-proxy/verdict/e2e/exposition"
-	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/metrics"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -104,7 +104,7 @@ func TestSchedulerTable(t *testing.T) {
 		documented = append(documented, literals(cells[0])...)
 	}
 	slices.Sort(documented)
-	want := append(ipvsctl.Schedulers(), "random")
+	want := dataplane.Schedulers()
 	slices.Sort(want)
 	if !slices.Equal(documented, want) {
 		t.Errorf("%s describes the schedulers %v, the program has %v", configReadme, documented, want)

@@ -236,7 +236,7 @@ func (o *Options) ignored(svc *state.Service) (problems []state.Problem) {
 
 func problem(name state.Name, annotation, reason string) state.Problem {
 	return state.Problem{
-		Kind: "Service", Object: name, Field: "metadata.annotations[verdict-proxy.github.io/" + annotation + "]", Reason: reason,
+		Kind: "Service", Object: name, Field: state.AnnotationField(state.AnnotationPrefix + annotation), Reason: reason,
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 // AnnotationPrefix begins the keys of Verdict's own annotations.
 const AnnotationPrefix = "verdict-proxy.github.io/"
 
+// AnnotationField is the field of an object that a Problem about an annotation names.
+func AnnotationField(key string) string { return "metadata.annotations[" + key + "]" }
+
 // Annotation is an annotation that Verdict reads. The converter of package source, the table of config/README.md, the
 // test of "verdict list" and the completion of flags follow from it.
 type Annotation struct {

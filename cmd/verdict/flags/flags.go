@@ -14,6 +14,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/kubeproxyconfig"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -113,7 +114,7 @@ func (i ignoredFlags) warn(given []*pflag.Flag, log *slog.Logger) {
 // CompleteValues has the shell offer the values of flags: schedulers, and what annotations have as well.
 func CompleteValues(cmd *cobra.Command) {
 	words := map[string][]string{
-		"default-scheduler": append(ipvsctl.Schedulers(), "random"), "ipvs-scheduler": ipvsctl.Schedulers(),
+		"default-scheduler": dataplane.Schedulers(), "ipvs-scheduler": ipvsctl.Schedulers(),
 	}
 	for _, a := range state.Annotations() {
 		if a.Flag != "" {

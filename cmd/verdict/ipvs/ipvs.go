@@ -56,10 +56,10 @@ func chooseIPVS(s *config.Settings, log *slog.Logger) (engine *ipvsctl.Engine, s
 
 // checkScheduler checks the value of --default-scheduler.
 func checkScheduler(name string) error {
-	if name == "" || name == "random" || slices.Contains(ipvsctl.Schedulers(), name) {
+	if name == "" || slices.Contains(dataplane.Schedulers(), name) {
 		return nil
 	}
-	return flags.Wrong(fmt.Errorf("--default-scheduler=%s: must be random or one of %s", name, strings.Join(ipvsctl.Schedulers(), " ")))
+	return flags.Wrong(fmt.Errorf("--default-scheduler=%s: must be one of %s", name, strings.Join(dataplane.Schedulers(), " ")))
 }
 
 // reason returns the text for Events on Services.

@@ -53,7 +53,7 @@ func checkLong(t *testing.T, kind string, of func(*state.Annotation) bool, read 
 	for _, a := range state.Annotations() {
 		for _, alias := range append([]state.Alias{{Key: a.Key}}, a.Aliases...) {
 			if of(&a) {
-				want = append(want, fmt.Sprintf("%s: at most %d are allowed: the annotation is ignored", annotation(alias.Key), a.Longest))
+				want = append(want, fmt.Sprintf("%s: at most %d are allowed: the annotation is ignored", state.AnnotationField(alias.Key), a.Longest))
 			}
 		}
 	}
@@ -96,7 +96,7 @@ func TestAliases(t *testing.T) {
 		if svc.Balancing != tt.want {
 			t.Errorf("%v: got %+v, want %+v", tt.values, svc.Balancing, tt.want)
 		}
-		if (tt.key == "") != (len(problems) == 0) || len(problems) > 0 && problems[0].Field != annotation(tt.key) {
+		if (tt.key == "") != (len(problems) == 0) || len(problems) > 0 && problems[0].Field != state.AnnotationField(tt.key) {
 			t.Errorf("%v: problems %v, want one of %q", tt.values, problems, tt.key)
 		}
 	}

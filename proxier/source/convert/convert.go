@@ -106,7 +106,7 @@ func annotate[T any](
 			continue
 		}
 		if err := set(object, c.values.share(value)); err != nil {
-			f.Add(annotation(key), "%s: %s", err, a.Otherwise)
+			f.Add(state.AnnotationField(key), "%s: %s", err, a.Otherwise)
 		}
 	}
 }
@@ -124,7 +124,7 @@ func (f *findings) annotated(a *state.Annotation, values map[string]string) (key
 		case known:
 			return alias.Key, own
 		default:
-			f.Add(annotation(alias.Key), "%s is not %s: the annotation is ignored", state.Quote(value),
+			f.Add(state.AnnotationField(alias.Key), "%s is not %s: the annotation is ignored", state.Quote(value),
 				strings.Join(slices.Sorted(maps.Keys(alias.Values)), " or "))
 		}
 	}
@@ -136,13 +136,13 @@ func (f *findings) annotated(a *state.Annotation, values map[string]string) (key
 func (f *findings) bounded(values map[string]string, key string, a *state.Annotation) string {
 	value := values[key]
 	if len(value) > a.Longest {
-		f.Add(annotation(key), "%s has %d bytes, and at most %d are allowed: the annotation is ignored",
+		f.Add(state.AnnotationField(key), "%s has %d bytes, and at most %d are allowed: the annotation is ignored",
 			state.Quote(value), len(value), a.Longest)
 		return ""
 	}
 	value = strings.TrimSpace(value)
 	if !a.Text && strings.ContainsFunc(value, notInWord) {
-		f.Add(annotation(key), "%s has characters that no value has: the annotation is ignored", state.Quote(value))
+		f.Add(state.AnnotationField(key), "%s has characters that no value has: the annotation is ignored", state.Quote(value))
 		return ""
 	}
 	return value
@@ -152,9 +152,6 @@ func (f *findings) bounded(values map[string]string, key string, a *state.Annota
 func notInWord(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_,. ", r)
 }
-
-// annotation returns the field path of an annotation.
-func annotation(key string) string { return "metadata.annotations[" + key + "]" }
 
 func Indexed(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
 

@@ -209,7 +209,7 @@ type malformed struct {
 func portRanges(value, reason string) malformed {
 	return malformed{"port ranges " + value, func(o *corev1.Service) { o.Annotations = map[string]string{annotationPortRanges: value} },
 		func(*state.Service) {},
-		[]problem{{annotation(annotationPortRanges), reason + ": the annotation is ignored, and its ports are no ranges"}}}
+		[]problem{{state.AnnotationField(annotationPortRanges), reason + ": the annotation is ignored, and its ports are no ranges"}}}
 }
 
 // TestMalformedService has one row for each field that can be malformed. It checks what remains and what is reported.
@@ -237,14 +237,14 @@ func TestMalformedService(t *testing.T) {
 		portRanges("80-90,81-82", `the Service has no port 81, which would be the first one of "81-82"`),
 		{"outlier detection", func(o *corev1.Service) { o.Annotations = map[string]string{annotationOutliers: "eject,maybe"} },
 			func(*state.Service) {},
-			[]problem{{annotation(annotationOutliers),
+			[]problem{{state.AnnotationField(annotationOutliers),
 				`"eject,maybe" is not off, observe or eject, with or without ",refusals": --outlier-detection decides`}}},
 		{"health check", func(o *corev1.Service) {
 			o.Annotations = map[string]string{annotationHealthCheck: "http interval=1ms", annotationAllDown: "drop", annotationOnRemoval: "cut"}
 		}, func(*state.Service) {}, []problem{
-			{annotation(annotationHealthCheck), `interval="1ms" is not a time from 1s to 10m0s: the annotation is ignored`},
-			{annotation(annotationAllDown), `"drop" is not keep, reject or backup: keep is used`},
-			{annotation(annotationOnRemoval), `"cut" is not keep or reset: keep is used`},
+			{state.AnnotationField(annotationHealthCheck), `interval="1ms" is not a time from 1s to 10m0s: the annotation is ignored`},
+			{state.AnnotationField(annotationAllDown), `"drop" is not keep, reject or backup: keep is used`},
+			{state.AnnotationField(annotationOnRemoval), `"cut" is not keep or reset: keep is used`},
 		}},
 		{"external IPs", func(o *corev1.Service) { o.Spec.ExternalIPs = []string{"192.0.2.1/32", "192.0.2.1", "224.0.0.1", "::"} },
 			func(s *state.Service) { s.ExternalIPs = sourcetest.Addrs("192.0.2.1") },

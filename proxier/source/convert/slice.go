@@ -178,7 +178,7 @@ func (f *findings) trigger(annotations map[string]string) time.Time {
 	}
 	at, err := time.Parse(time.RFC3339Nano, value)
 	if err != nil {
-		f.Add(annotation(corev1.EndpointsLastChangeTriggerTime), "%s is not a time (RFC 3339)", state.Quote(value))
+		f.Add(state.AnnotationField(corev1.EndpointsLastChangeTriggerTime), "%s is not a time (RFC 3339)", state.Quote(value))
 		return time.Time{}
 	}
 	return at.UTC()
