@@ -238,14 +238,22 @@ func Schedulers() []string { return slices.Clone(allSchedulers) }
 
 // index is that of the scheduler of a port in Schedulers. What nft serves has the scheduler that fits the method.
 func (m *method) index(served program.Method) uint8 {
-	name := schedulerRandom
-	switch {
-	case m.ipvs:
+	name, _ := SchedulerOf(served)
+	if m.ipvs {
 		name = m.scheduler
-	case served == program.InTurn:
-		name = "rr"
-	case served.Hashes():
-		name = "mh"
 	}
 	return uint8(max(0, slices.Index(allSchedulers, name)))
+}
+
+// SchedulerOf returns the scheduler, and its flags, that a Service asks for to be served by a method.
+func SchedulerOf(m program.Method) (name, flags string) {
+	switch m {
+	case program.InTurn:
+		return "rr", ""
+	case program.SourceHash:
+		return "mh", ""
+	case program.SourcePortHash:
+		return "mh", "mh-port"
+	}
+	return schedulerRandom, ""
 }

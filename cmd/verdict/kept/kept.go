@@ -18,6 +18,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/source/manifests"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -179,9 +180,7 @@ func (k *keeper) addAddress(svc *state.Service, fe *inspect.FrontendStatus) {
 func (k *keeper) addPools(svc *state.Service, fe *inspect.FrontendStatus, port string) {
 	all := slices.Concat(fe.Cluster, fe.Local)
 	if len(all) > 0 && svc.Balancing.Scheduler == "" && !fe.IPVS {
-		svc.Balancing = map[program.Method]state.Balancing{
-			program.InTurn: {Scheduler: "rr"}, program.SourceHash: {Scheduler: "mh"}, program.SourcePortHash: {Scheduler: "mh", Flags: "mh-port"},
-		}[fe.Method]
+		svc.Balancing.Scheduler, svc.Balancing.Flags = dataplane.SchedulerOf(fe.Method)
 	}
 	weights := weightsOf(all, fe.Method)
 	for i, e := range all {

@@ -6,6 +6,7 @@ import (
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 )
 
 // join puts both engines into one table. The nft tables contain the Service port of each virtual server. With a filter,
@@ -81,7 +82,7 @@ func fromRules(fe *inspect.FrontendStatus) Frontend {
 	}
 	out.OutsideOnly = out.Refusal != "" && fe.Pool == program.BySource
 	if len(fe.Cluster)+len(fe.Local) > 0 {
-		out.Scheduler, out.SchedulerFlags = schedulerOf(fe.Method)
+		out.Scheduler, out.SchedulerFlags = dataplane.SchedulerOf(fe.Method)
 	}
 	switch {
 	case fe.Pool == program.ClusterPool || out.InsideOnly:
@@ -127,17 +128,4 @@ func fromIPVS(s *ipvsctl.Status, fe *inspect.FrontendStatus) Frontend {
 		}
 	}
 	return out
-}
-
-// schedulerOf returns the names that the annotations of a Service use for a method.
-func schedulerOf(m program.Method) (name, flags string) {
-	switch m {
-	case program.InTurn:
-		return "rr", ""
-	case program.SourceHash:
-		return "mh", ""
-	case program.SourcePortHash:
-		return "mh", "mh-port"
-	}
-	return "random", ""
 }
