@@ -108,15 +108,16 @@ var upstreamFlags = strings.Fields(`
 --iptables-min-sync-period=1s --iptables-sync-period=30s --ipvs-exclude-cidrs=192.0.2.0/24 --ipvs-min-sync-period=1s
 --ipvs-scheduler=rr --ipvs-strict-arp --ipvs-sync-period=30s --ipvs-tcp-timeout=1m --ipvs-tcpfin-timeout=1m
 --ipvs-udp-timeout=1m --kube-api-burst=10 --kube-api-content-type=application/json --kube-api-qps=5 --kubeconfig=/x
---log-flush-frequency=5s --log-text-info-buffer-size=0 --log-text-split-stream --logging-format=json --masquerade-all
+--log-flush-frequency=5s --log-json-info-buffer-size=0 --log-json-split-stream --log-text-info-buffer-size=0
+--log-text-split-stream --logging-format=json --masquerade-all
 --master=https://127.0.0.1:6443 --metrics-bind-address=127.0.0.1 --metrics-port=10249 --nodeport-addresses=primary
 --oom-score-adj=-999 --pod-bridge-interface=cni0 --pod-interface-name-prefix=veth --profiling --proxy-mode=nftables
 --show-hidden-metrics-for-version=1.36 -v=2 --vmodule=x=1`)
 
 // withoutEffect are those that Verdict accepts and names in a warning.
 var withoutEffect = strings.Fields(`config-sync-period feature-gates iptables-masquerade-bit
-iptables-sync-period ipvs-sync-period kube-api-content-type log-flush-frequency log-text-info-buffer-size
-log-text-split-stream show-hidden-metrics-for-version vmodule`)
+iptables-sync-period ipvs-sync-period kube-api-content-type log-flush-frequency log-json-info-buffer-size
+log-json-split-stream log-text-info-buffer-size log-text-split-stream show-hidden-metrics-for-version vmodule`)
 
 func TestFlagsOfKubeProxyAreAccepted(t *testing.T) {
 	for _, f := range flagsOfKubeProxy(t) {
