@@ -136,10 +136,12 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 	mustApply(t, e)
 	reader := top.node.suspects(t)
 	var wait sync.WaitGroup
-	for _, q := range list {
-		place := top.At(t, q.from)
+	for i, q := range list {
+		place, ask := top.At(t, q.from), question(tcp, placeOf(&q.frontend, q.f))
+		// Refusals of two frontends to one port of a client count as one if they come at once.
+		ask.Ports = lab.PortRange{Low: 20000 + uint16(i), High: 20000 + uint16(i)}
 		wait.Go(func() { // a client waits for a second
-			r := place.Ask(question(tcp, placeOf(&q.frontend, q.f)))
+			r := place.Ask(ask)
 			late := r.Took >= aSecond
 			// An error that arrives while the client is still sending does not count for its kernel, so it may be late anyhow.
 			if r.Outcome != q.want || q.frontend.HoldsRefusals && !late || !q.frontend.HoldsRefusals && late && q.want == lab.Refused {
