@@ -15,20 +15,18 @@ watched=(./proxier ./proxier/conntrack ./proxier/dataplane ./proxier/endpointhea
 	./proxier/source/... ./proxier/state ./cmd/verdict ./cmd/verdict/claim ./cmd/verdict/daemon ./cmd/verdict/demo ./cmd/verdict/dryrun
 	./cmd/verdict/events ./cmd/verdict/objects ./cmd/verdict/restclient ./cmd/verdict/socket ./cmd/verdict/ui
 	./e2e/clients ./e2e/cluster/rate ./e2e/cluster/workload ./e2e/lab ./e2e/mutants ./e2e/netns ./e2e/runner ./e2e/sourcetest ./e2e/chaos/inject)
-# The race detector makes these five times as long.
-goldens=(./cmd/verdict -run '^TestGolden(WithFaults)?$')
+# The race detector makes goldens take five times as long, so these run without it.
 apart='^TestGolden$/^limits$|^TestGoldenWithFaults$'
 
 go build $race -ldflags '-X main.version=v0.0.0-test' -o "$VERDICT_BINARY" ./cmd/verdict
 code=0
-(
-	# Package nft takes longest, and so comes first.
-	CGO_ENABLED=0 "${test[@]}" ./nft $(comm -13 <(go list "${watched[@]}" | sort) <(go list ./... | grep -v /verdict/nft$ | sort)) || code=1
-	CGO_ENABLED=0 "${test[@]}" "${goldens[@]}" || code=1
-	exit $code
-) >.cache/test/unwatched.json &
+CGO_ENABLED=0 "${test[@]}" ./cmd/verdict -run '^TestGolden(WithFaults)?$' >.cache/test/goldens.json &
+goldens=$!
+# Package nft takes longest, and so comes first.
+CGO_ENABLED=0 "${test[@]}" ./nft $(comm -13 <(go list "${watched[@]}" | sort) <(go list ./... | grep -v /verdict/nft$ | sort)) >.cache/test/unwatched.json &
 beside=$!
 "${test[@]}" $race -short -skip "$apart" "${watched[@]}" || code=1
 wait "$beside" || code=1
-cat .cache/test/unwatched.json
+wait "$goldens" || code=1
+cat .cache/test/unwatched.json .cache/test/goldens.json
 exit $code

@@ -57,7 +57,7 @@ func (top *topology) checkPredictions(t *testing.T, tables *inspect.Tables, f pr
 		top.askAll(t, f, protocol, to)
 	}
 	// Each walk reads a whole hash table from the kernel, so a few clients are enough.
-	const step = 4
+	const step = 6
 	predicted := make([]netip.AddrPort, clients)
 	for i := 0; i < clients; i += step {
 		p := inspect.Packet{Src: oneOfManyClients(f, i), Dst: to.Addr(), Protocol: protocol, DstPort: to.Port(), Interface: "outside"}
