@@ -1,0 +1,101 @@
+package endpointhealth
+
+import (
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
+	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
+)
+
+// TestTenantLeavesLines: the endpoints of one namespace do not keep those of another, nor the network of this node, out of
+// the log. Suspicions that find no room are one line a minute.
+func TestTenantLeavesLines(t *testing.T) {
+	const limit = 10
+	var text strings.Builder
+	w := newWorld(t, func(o *Options) {
+		lines := map[string]int{}
+		o.MayWrite = func(namespace string, _ time.Time) bool { lines[namespace]++; return lines[namespace] <= limit }
+		o.Log = slog.New(slog.NewTextHandler(&text, nil))
+	})
+	r := Report{}
+	fails := func(namespace string) {
+		r.Notes = append(r.Notes, suspicion.Note{Kind: suspicion.Fell, Record: suspicion.Record{
+			At: at(1), Phase: suspicion.Failed, Answer: probe.NoAnswer,
+			Member: suspicion.Member{Service: state.Name{Namespace: namespace, Name: "x"}},
+		}})
+	}
+	for range 1000 {
+		fails("tenant")
+	}
+	fails("shop")
+	r.Notes = append(r.Notes, suspicion.Note{Kind: suspicion.NetworkLost})
+	w.reporter.write(&r)
+	for i := range 1000 {
+		w.reporter.sayLeft(1, w.now.Add(time.Duration(i)*10*time.Millisecond))
+	}
+	for part, want := range map[string]int{"object=tenant/x": limit, "object=shop/x": 1, string(suspicion.NetworkLost): 1, "too many endpoints": 1} {
+		if n := strings.Count(text.String(), part); n != want {
+			t.Errorf("%d lines with %q, want %d", n, part, want)
+		}
+	}
+}
+
+// TestPace: the store hears of a large Service at most as often as its size allows, and of the latest state in the end.
+func TestPace(t *testing.T) {
+	w := newWorld(t, checksOnly)
+	var backups []netip.AddrPort
+	for i := range 250 {
+		backups = append(backups, at(byte(i+1)))
+	}
+	w.serve(shop(func(*state.Service) {}), []netip.AddrPort{at(0)}, backups)
+	w.settle(web)
+	told, before, now := 0, w.Store.Health(web), time.Now().Add(time.Hour)
+	const flips = 500
+	for i := range flips {
+		now = now.Add(time.Millisecond)
+		w.mu.Lock()
+		w.flip(web, probe.Target{Protocol: state.TCP, At: backups[i%250]}, now)
+		w.mu.Unlock()
+		w.publish(now)
+		if h := w.Store.Health(web); !slices.Equal(h, before) {
+			told, before = told+1, h
+		}
+	}
+	if most := flips / 20; told == 0 || told > most { // 251 endpoints x 80 µs = 20 ms
+		t.Errorf("the store heard %d of %d changes, at most %d are allowed", told, flips, most)
+	}
+	w.publish(now.Add(time.Second))
+	if h := w.Store.Health(web); len(h) != 0 {
+		t.Errorf("all are good in the end, and the store has %v", h)
+	}
+}
+
+// BenchmarkFlap has one endpoint of a Service fail and return. Ten times as many endpoints cost ten times as much, in a tenth of
+// the changes.
+func BenchmarkFlap(b *testing.B) {
+	for _, n := range []int{500, 5000} {
+		b.Run(time.Duration(n).String(), func(b *testing.B) {
+			w := newWorld(&testing.T{}, checksOnly)
+			choices := make([]plan.Choice, n)
+			for i := range choices {
+				choices[i] = plan.Choice{Protocol: state.TCP, At: target(i).At}
+			}
+			w.Set(shop(func(*state.Service) {}), nil, choices)
+			now := time.Now()
+			for b.Loop() {
+				now = now.Add(time.Hour)
+				w.mu.Lock()
+				w.flip(web, target(0), now)
+				w.mu.Unlock()
+				w.publish(now)
+			}
+		})
+	}
+}
