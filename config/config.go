@@ -75,7 +75,7 @@ type Settings struct {
 	Repair           bool          `flag:"repair" usage:"undo what other processes do to the tables of Verdict; false: only report it"`
 	TableOwner       TableOwner    `flag:"table-owner" usage:"auto: on Linux 6.9 and newer, the kernel lets no other process change the tables; off: any process can"`
 
-	OutlierDetection   OutlierDetection `flag:"outlier-detection" in:"outliers" usage:"<MODE>: what happens to endpoints that do not answer: off, observe (it is told), or eject (they get no new connections)"`
+	OutlierDetection   OutlierDetection `flag:"outlier-detection" in:"outliers" usage:"<MODE>: what happens to endpoints that do not answer: off, observe (only report), or eject (they get no new connections)"`
 	MaxEjected         int              `flag:"max-ejected" in:"outliers" usage:"<PERCENT> of the endpoints of a service port that may be ejected; the last one never is"`
 	HealthCheck        string           `flag:"health-check" usage:"with --manifests: the <CHECK> of Services without the annotation, such as \"tcp\" or \"http path=/healthz interval=5s\"; empty: none"`
 	ActiveChecks       bool             `flag:"active-checks" usage:"let Services have active checks by the annotation verdict-proxy.github.io/health-check; =false: this node makes none"`

@@ -21,7 +21,7 @@ import (
 // aSecond is nearly the time after which a client repeats its first packet.
 const aSecond = 900 * time.Millisecond
 
-// refuser is a dead endpoint, and what a client hears of it.
+// refuser is a dead endpoint, and the outcome for a client.
 type refuser struct {
 	name    string
 	at      func(program.Family) contents.Endpoint

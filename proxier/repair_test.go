@@ -146,7 +146,7 @@ func TestLookInParts(t *testing.T) {
 }
 
 // TestInterferencesDoNotFillTheLog: a process that changes the tables all the time gets a line for the first change, and
-// one line a minute for the others. The observer is told of all.
+// one line a minute for the others. The observer gets all.
 func TestInterferencesDoNotFillTheLog(t *testing.T) {
 	w, m := newMeddled(t, true)
 	w.use(m.Dataplane)

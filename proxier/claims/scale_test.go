@@ -226,7 +226,7 @@ func loserPlan(name string, n int) *plan.Service {
 	return p
 }
 
-// TestLoserHasFewProblems: a Service that loses thousands of frontends is told about the first ones.
+// TestLoserHasFewProblems: a Service that loses thousands of frontends gets Problems about the first ones only.
 func TestLoserHasFewProblems(t *testing.T) {
 	c := New()
 	c.Resolve(loserPlan("winner", 5000), at(1))

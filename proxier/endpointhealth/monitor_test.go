@@ -222,7 +222,7 @@ func TestChecksChoose(t *testing.T) {
 		allDown state.AllDown
 		bad     []byte
 		want    []byte
-		backup  string // what is told of the first backup
+		backup  string // what the report says of the first backup
 	}{
 		{"all pass", state.KeepAll, nil, []byte{0, 1}, "backup, not used: another endpoint is good"},
 		{"one fails", state.KeepAll, []byte{0}, []byte{1}, "backup, not used: another endpoint is good"},

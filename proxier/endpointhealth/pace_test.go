@@ -47,7 +47,7 @@ func TestTenantLeavesLines(t *testing.T) {
 	}
 }
 
-// TestPace: the store hears of a large Service at most as often as its size allows, and of the latest state in the end.
+// TestPace: the store gets changes of a large Service at most as often as its size allows, and the last state in the end.
 func TestPace(t *testing.T) {
 	w := newWorld(t, checksOnly)
 	var backups []netip.AddrPort

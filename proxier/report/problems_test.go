@@ -43,7 +43,7 @@ func BenchmarkOneNewProblem(b *testing.B) {
 	}
 }
 
-// TestReportsOnlyWhatChanged: the observer hears of the objects whose problems changed, and of no others.
+// TestReportsOnlyWhatChanged: the observer gets the objects whose problems changed, and no others.
 func TestReportsOnlyWhatChanged(t *testing.T) {
 	l, store := faultyServices(1000)
 	name := state.Name{Namespace: "default", Name: "s7"}

@@ -171,7 +171,7 @@ func (r *rig) check() {
 		out := r.failures(name)
 		for _, at := range out {
 			if is := (pair{name, at}); r.bad[is] == 0 && r.good[is] >= 2 {
-				r.t.Fatalf("%s is told, and its latest two answers were good", at)
+				r.t.Fatalf("%s is reported, and its last two answers were good", at)
 			}
 			if r.asked[at] == 0 {
 				r.t.Fatalf("%s is told, and was never asked", at)

@@ -44,7 +44,7 @@ type Options struct {
 	NodeName string
 	Store    *state.Store
 	Log      *slog.Logger
-	// Report is told after each list, opened watch and failure whether a resource can be read. It may be nil.
+	// Report is called after each list, opened watch and failure, with whether a resource can be read. It may be nil.
 	Report func(resource string, up bool)
 }
 

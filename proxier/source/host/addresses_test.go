@@ -83,7 +83,7 @@ func TestAddressesAreFollowed(t *testing.T) {
 	}
 }
 
-// TestPrimaryFollowsTheDefaultRoute: whoever plans without a Node object hears of another main address, also if no address
+// TestPrimaryFollowsTheDefaultRoute: a plan without a Node object gets another main address, also if no address
 // changes: a default route comes and goes, or the link of it goes down.
 func TestPrimaryFollowsTheDefaultRoute(t *testing.T) {
 	n := newNamespace(t)
