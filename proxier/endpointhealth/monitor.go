@@ -39,11 +39,11 @@ type Monitor struct {
 
 // New returns a Monitor. It writes the failures that the previous process saved into the store.
 func New(o Options) *Monitor {
-	permit := newPermit(&o)
+	granted := newPermit(&o)
 	m := &Monitor{
-		Options: &o, permit: permit, looks: newLooks(), ledger: newLedger(&o), asker: &asker{permit: permit, ends: make(chan func(), 64)},
-		reporter: &reporter{Options: &o, episodes: map[Episode]time.Time{}}, kernel: &kernel{permit: permit},
-		walker: &walker{permit: permit, looked: map[siblingsOf]time.Time{}, wanted: map[string]bool{}},
+		Options: &o, permit: granted, looks: newLooks(), ledger: newLedger(&o), asker: &asker{permit: granted, ends: make(chan func(), 64)},
+		reporter: &reporter{Options: &o, episodes: map[Episode]time.Time{}}, kernel: &kernel{permit: granted},
+		walker: &walker{permit: granted, looked: map[siblingsOf]time.Time{}, wanted: map[string]bool{}},
 	}
 	may := allowanceOf(o.Settings)
 	doubts := schedule.NewRates(doubtRate, may.doubts, doubtBurst)
