@@ -21,7 +21,7 @@ type Flow struct {
 }
 
 // Open connects from the namespace of the calling thread. Any thread may use the flow afterwards. Sockets do not block,
-// and the flow waits by poll with a deadline: signals of the Go runtime would interrupt a blocking connect.
+// and the flow waits by poll: signals of the Go runtime would interrupt a blocking connect.
 func Open(q Question) (*Flow, error) {
 	kind, proto := unix.SOCK_STREAM, 0
 	switch q.Protocol {
@@ -62,7 +62,7 @@ func (f *Flow) connect(family Family, q Question) error {
 	}
 	err := unix.Connect(f.fd, sockaddr(to))
 	if errors.Is(err, unix.EINPROGRESS) {
-		err = f.connected(q.Patience)
+		err = f.connected(waitFor(q.Patience))
 	}
 	if err != nil {
 		return err
@@ -91,8 +91,8 @@ func (f *Flow) reportErrors(family Family) error {
 }
 
 // connected waits for the handshake.
-func (f *Flow) connected(patience time.Duration) error {
-	if err := f.wait(unix.POLLOUT, time.Now().Add(patience)); err != nil {
+func (f *Flow) connected(w *waiting) error {
+	if err := f.wait(unix.POLLOUT, w); err != nil {
 		return err
 	}
 	return f.pending()
@@ -107,15 +107,18 @@ func (f *Flow) pending() error {
 	return err
 }
 
+// waiting is how long a client still waits. One look at its socket uses up at most a slice of that, however long it takes: a
+// machine that stands still for seconds must not look like a lost packet.
+type waiting struct{ left, slice time.Duration }
+
+func waitFor(d time.Duration) *waiting { return &waiting{left: d, slice: d / 20} }
+
 // wait waits for an event or an error on the socket.
-func (f *Flow) wait(event int16, deadline time.Time) error {
-	for {
-		left := time.Until(deadline)
-		if left <= 0 {
-			return errSilence
-		}
+func (f *Flow) wait(event int16, w *waiting) error {
+	for w.left > 0 {
+		start := time.Now()
 		fds := []unix.PollFd{{Fd: int32(f.fd), Events: event}}
-		n, err := unix.Poll(fds, int(left.Milliseconds())+1)
+		n, err := unix.Poll(fds, int(min(w.slice, w.left).Milliseconds())+1)
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
@@ -123,7 +126,9 @@ func (f *Flow) wait(event int16, deadline time.Time) error {
 		case n > 0:
 			return nil
 		}
+		w.left -= min(w.slice, time.Since(start))
 	}
+	return errSilence
 }
 
 // Retransmits is how many packets of a TCP connection its client has sent again. The kernel sends the first packet again
@@ -147,9 +152,8 @@ func (f *Flow) Send(patience time.Duration) Result { return f.exchange(patience,
 // Receive waits for the first answer of a TCP server, which needs no question.
 func (f *Flow) Receive(patience time.Duration) Result { return f.exchange(patience, false) }
 
-func (f *Flow) exchange(patience time.Duration, ask bool) Result {
-	deadline := time.Now().Add(patience)
-	line, err := f.line(deadline, ask)
+func (f *Flow) exchange(d time.Duration, ask bool) Result {
+	line, err := f.line(waitFor(d), ask)
 	if err != nil {
 		return resultOf(err)
 	}
@@ -160,9 +164,9 @@ func (f *Flow) exchange(patience time.Duration, ask bool) Result {
 	return Result{Outcome: Answered, Answer: answer, Client: f.Client}
 }
 
-func (f *Flow) line(deadline time.Time, ask bool) (string, error) {
+func (f *Flow) line(w *waiting, ask bool) (string, error) {
 	if f.protocol == SCTP {
-		return f.exchangeSCTP(deadline)
+		return f.exchangeSCTP(w)
 	}
 	if ask {
 		if _, err := unix.Write(f.fd, []byte("?\n")); err != nil && !errors.Is(err, unix.EPERM) {
@@ -172,7 +176,7 @@ func (f *Flow) line(deadline time.Time, ask bool) (string, error) {
 	}
 	buf := make([]byte, 200)
 	for {
-		if err := f.wait(unix.POLLIN, deadline); err != nil {
+		if err := f.wait(unix.POLLIN, w); err != nil {
 			return "", err
 		}
 		n, err := unix.Read(f.fd, buf)
@@ -188,13 +192,13 @@ func (f *Flow) line(deadline time.Time, ask bool) (string, error) {
 	}
 }
 
-func (f *Flow) exchangeSCTP(deadline time.Time) (string, error) {
+func (f *Flow) exchangeSCTP(w *waiting) (string, error) {
 	request := newInit(f.to)
 	if _, err := unix.Write(f.fd, request.encode()); err != nil && !errors.Is(err, unix.EPERM) {
 		return "", err
 	}
 	for {
-		if err := f.wait(unix.POLLIN, deadline); err != nil {
+		if err := f.wait(unix.POLLIN, w); err != nil {
 			return "", err
 		}
 		got, _, ok, err := receiveSCTP(f.fd)

@@ -28,10 +28,10 @@ func SaveMoment(name string, node *Namespace, processes ...*Process) (dir string
 	var errs []error
 	for file, command := range map[string][]string{
 		"ruleset": {"nft", "list", "ruleset"}, "flows": {"conntrack", "-L"}, "flows6": {"conntrack", "-L", "-f", "ipv6"},
-		"ipvs": {"cat", "/proc/net/ip_vs"}, "addresses": {"ip", "address"},
+		"ipvs": {"cat", "/proc/net/ip_vs"}, "ipvs-connections": {"cat", "/proc/net/ip_vs_conn"}, "addresses": {"ip", "address"},
 	} {
 		text, err := node.Command(command[0], command[1:]...)
-		if err != nil && file != "ipvs" { // few kernels have it
+		if err != nil && !strings.HasPrefix(file, "ipvs") { // few kernels have it
 			errs = append(errs, err)
 		}
 		errs = append(errs, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))

@@ -53,6 +53,7 @@ func newNode(t *testing.T, r *rand.Rand, backend string) *node {
 	n.configure()
 	n.start()
 	t.Cleanup(n.stop)
+	t.Cleanup(func() { lab.SaveIfFailed(t, n.world.Node, n.daemon) })
 	t.Cleanup(func() {
 		if n.ahead != 0 {
 			n.setClock(-n.ahead)
@@ -73,7 +74,7 @@ func (n *node) write(name, text string) {
 	n.must(lab.WriteFile(n.manifests, name+".yaml", []byte(text)))
 }
 
-func (n *node) note(what string) { n.history = append(n.history, what) }
+func (n *node) note(what string) { n.history = append(n.history, time.Now().Format("15:04:05.000 ")+what) }
 
 // settings are the flags that decide what the rules are.
 func (n *node) settings() []string {
