@@ -1,13 +1,12 @@
 // Package demo is the sub-command "verdict demo". It runs the real daemon, balances real connections on one machine,
 // and needs nothing but the binary.
 //
-//	command.go  the command and its scenes
+//	command.go  the command
 //	sandbox.go  starts this program again in namespaces of its own, and makes its private folder
-//	network.go  the node, the pods and the client: network namespaces with links between them
-//	traffic.go  backends that answer with their name, and clients that count the answers
-//	proxy.go    the manifest, "verdict run" that reads it, and its log
-//	story.go    what the demo shows, step by step; steady.go: pods go away while clients connect all the time
-//	spread.go   draws how connections are spread, and checks that the spread is even
+//	story.go    what the demo shows, step by step
+//	proxy.go    the manifests, "verdict run" that reads them, and its log
+//	network.go  the node and the pods: network namespaces with links between them
+//	traffic.go  pods that answer with their name, one that counts the answers, and the check that they are spread evenly
 //
 // Everything lives in one process, its child "verdict run", and a private mount over the folder for temporary files.
 // The process is the first one of a process namespace. When it ends for any reason, the kernel ends the other processes

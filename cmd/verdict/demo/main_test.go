@@ -31,7 +31,7 @@ func failingProxy(how string) int {
 	case "ends at once":
 		fmt.Fprintln(os.Stderr, "verdict: --manifests: no such folder")
 	case "reports an error":
-		fmt.Fprintln(os.Stderr, `{"level":"ERROR","msg":"pass not applied","error":"operation not permitted"}`)
+		fmt.Fprintln(os.Stderr, `time=2026-01-01T00:00:00Z level=ERROR msg="pass not applied" error="operation not permitted"`)
 	}
 	return 1
 }

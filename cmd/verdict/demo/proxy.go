@@ -2,122 +2,69 @@ package demo
 
 import (
 	"bufio"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os/exec"
+	"regexp"
 	"strings"
-	"syscall"
-	"time"
 )
 
-// The Service of the demo and its node.
-const (
-	servicePort = 80
-	backendPort = 8080
-	nodePort    = 30080
-	nodeName    = "demo-node"
-)
+// backendPort is where the pods answer.
+const backendPort = 8080
 
-// manifest returns a Service with a cluster IP in each family and a node port, and an EndpointSlice for each family.
-func manifest(families []family, pods []*host, annotation string) string {
-	var ips, names []string
-	slices := ""
-	for i, f := range families {
-		ips, names = append(ips, fmt.Sprintf("%q", f.clusterIP)), append(names, f.name)
-		slices += fmt.Sprintf(`---
+// service is the manifest of the Service. Its cluster IPs are a parameter.
+const service = `apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec:
+  clusterIPs: [%s]
+  ports: [{name: http, protocol: TCP, port: 80, targetPort: 8080}]
+`
+
+// endpointSlices returns the manifest of a pod: an EndpointSlice for each of its addresses.
+func endpointSlices(pod *host) (text string) {
+	for i, a := range pod.addresses {
+		family := []string{"IPv4", "IPv6"}[i]
+		text += fmt.Sprintf(`---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {name: web-%s, namespace: default, labels: {kubernetes.io/service-name: web}}
+metadata: {name: %s-%d, namespace: default, labels: {kubernetes.io/service-name: web}}
 addressType: %s
 ports: [{name: http, protocol: TCP, port: %d}]
-endpoints:
-`, strings.ToLower(f.name), f.name, backendPort)
-		for _, p := range pods {
-			slices += fmt.Sprintf("- {addresses: [%q], conditions: {ready: true}, nodeName: %s}\n", p.addresses[i], nodeName)
-		}
+endpoints: [{addresses: [%q]}]
+`, pod.name, i, family, backendPort, a)
 	}
-	return fmt.Sprintf(`apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: default, annotations: {%s}}
-spec:
-  type: NodePort
-  clusterIP: %s
-  clusterIPs: [%s]
-  ipFamilies: [%s]
-  ports: [{name: http, protocol: TCP, port: %d, targetPort: %d, nodePort: %d}]
-%s`, annotation, ips[0], strings.Join(ips, ", "), strings.Join(names, ", "), servicePort, backendPort, nodePort, slices)
+	return text
 }
 
-// entry holds the fields of a log line of the proxy that the demo reads.
-type entry struct {
-	Level    string        `json:"level"`
-	Msg      string        `json:"msg"`
-	Error    string        `json:"error"`
-	Added    int           `json:"added"`
-	Deleted  int           `json:"deleted"`
-	Bytes    int           `json:"bytes"`
-	Kernel   time.Duration `json:"kernel"`   // of the system call that sends the transaction
-	Duration time.Duration `json:"duration"` // of the whole pass
-}
-
-// proxy is a running "verdict run".
-type proxy struct {
-	process *exec.Cmd
-	log     chan entry // closed at the end of the log
-}
-
-func startProxy(arguments []string) (*proxy, error) {
-	arguments = append([]string{"run"}, arguments...)
+// startProxy starts a "verdict run", which ends with this process. It returns its log.
+func startProxy(arguments []string) (*bufio.Scanner, error) {
 	arguments = append(arguments, "--state-dir", "", // nothing outlives the demo
 		"--table-owner", "off", // whoever watches the demo may try what happens when the tables change
-		"--log-format", "json", "-v", "4") // from 4 on every pass is logged
-	p := &proxy{process: exec.Command(ownProgram, arguments...), log: make(chan entry, 4096)}
-	stderr, err := p.process.StderrPipe()
+		"-v", "4") // from 4 on every pass is logged
+	process := exec.Command(ownProgram, arguments...)
+	log, err := process.StderrPipe()
 	if err == nil {
-		err = p.process.Start()
+		err = process.Start()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start verdict run: %w", err)
 	}
-	go p.read(stderr)
-	return p, nil
+	return bufio.NewScanner(log), nil
 }
 
-// read puts the lines of the log into the channel, which holds more of them than a demo has.
-func (p *proxy) read(stderr io.Reader) {
-	defer close(p.log)
-	lines := bufio.NewScanner(stderr)
-	for lines.Scan() {
-		var e entry
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			e = entry{Level: "ERROR", Msg: lines.Text()} // the error that main prints at the end is not JSON
-		}
-		p.log <- e
-	}
-}
-
-// untilChanged reads the log up to a transaction with elements. It returns the first error of the proxy.
-func (p *proxy) untilChanged(what string) (entry, error) {
-	for e := range p.log {
+// untilChanged reads the log up to a transaction with elements, and returns the numbers on that line. It skips sums of several
+// passes. If the log has an error, that is the error.
+func untilChanged(log *bufio.Scanner, what string) (string, error) {
+	transaction := regexp.MustCompile(` msg="(?:tables written|pass applied)" .*(added=(?:[1-9]|0 deleted=[1-9]).*)`)
+	for log.Scan() {
+		line := log.Text()
+		found := transaction.FindStringSubmatch(line)
 		switch {
-		case e.Level == "ERROR":
-			return e, fmt.Errorf("verdict run: %s", strings.TrimSuffix(e.Msg+": "+e.Error, ": "))
-		case e.Added+e.Deleted > 0 && e.Msg != "changes applied": // the sum of several passes
-			return e, nil
+		case strings.Contains(line, "level=ERROR"), !strings.HasPrefix(line, "time="): // what main prints at the end has no time
+			return "", fmt.Errorf("verdict run: %s", line)
+		case found != nil:
+			return found[1], nil
 		}
 	}
-	return entry{}, fmt.Errorf("verdict run ended before %s", what)
-}
-
-// stop asks the proxy to end and waits for it.
-func (p *proxy) stop() error {
-	err := p.process.Process.Signal(syscall.SIGTERM)
-	for range p.log { // its end is the end of the process
-	}
-	if err := errors.Join(err, p.process.Wait()); err != nil {
-		return fmt.Errorf("stop verdict run: %w", err)
-	}
-	return nil
+	return "", fmt.Errorf("verdict run ended before %s", what)
 }

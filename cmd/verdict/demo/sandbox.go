@@ -10,34 +10,25 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 )
 
-// atMost limits the time of the demo, which takes a few seconds even on a slow machine.
-const atMost = time.Minute
-
-// stageName is the hidden command that the process outside runs inside the namespaces.
-const stageName = "stage"
-
 const mountNamespace = "/proc/self/ns/mnt"
 
 // ownProgram is the path of this binary. It works even if the binary is in the folder for temporary files, where "go
-// run" puts it and which the stage hides.
+// run" puts it and which enter hides.
 const ownProgram = "/proc/self/exe"
 
-// runOutside starts the stage and waits until it ends. A signal, or too long a time, kills the stage.
-func runOutside(ctx context.Context, scene string, out, errOut io.Writer) error {
+// runOutside starts the demo inside namespaces and waits until it ends. A signal kills it.
+func runOutside(ctx context.Context, out, errOut io.Writer) error {
 	// The kernel sends Pdeathsig when the thread that started the child ends. So this thread must live as long as the
 	// process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	limited, stop := context.WithTimeout(ctx, atMost)
-	defer stop()
-	cmd, err := startStage(limited, scene, out, errOut)
+	cmd, err := startInside(ctx, out, errOut)
 	if err != nil {
 		return err
 	}
@@ -48,10 +39,8 @@ func runOutside(ctx context.Context, scene string, out, errOut io.Writer) error 
 		return nil
 	case ctx.Err() != nil:
 		return interrupted(context.Cause(ctx))
-	case limited.Err() != nil:
-		return fmt.Errorf("demo: not finished within %v; nothing of it is left", atMost)
 	case errors.As(err, &exit) && exit.Exited():
-		return flags.ExitError{Code: exit.ExitCode()} // the stage has printed its error
+		return flags.ExitError{Code: exit.ExitCode()} // it has printed its error
 	}
 	return fmt.Errorf("demo ended early: %w; nothing of it is left", err)
 }
@@ -66,33 +55,30 @@ func interrupted(cause error) error {
 	return flags.ExitError{Code: 128 + int(sig), Text: "demo interrupted; nothing of it is left"}
 }
 
-// startStage starts this program again in namespaces of its own. If root of this machine may not make them, or if this process
+// startInside starts this program again in namespaces of its own. If root of this machine may not make them, or if this process
 // is not root, it starts the program as root of a user namespace.
-func startStage(ctx context.Context, scene string, out, errOut io.Writer) (*exec.Cmd, error) {
-	outside, err := os.Readlink(mountNamespace)
-	if err != nil {
-		return nil, fmt.Errorf("demo: find the mount namespace of this process: %w; is /proc mounted?", err)
-	}
+func startInside(ctx context.Context, out, errOut io.Writer) (*exec.Cmd, error) {
+	outside, _ := os.Readlink(mountNamespace) // without /proc the start fails too
 	var refused []error
-	for _, how := range []string{"as root", "in a user namespace"} {
-		cmd := exec.CommandContext(ctx, ownProgram, "demo", stageName, "--outside", outside, "--scene", scene)
-		cmd.Args[0] = os.Args[0]
-		cmd.Stdout, cmd.Stderr = out, errOut
-		cmd.SysProcAttr = &syscall.SysProcAttr{
-			Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWNS,
-			Pdeathsig:  unix.SIGKILL,
-			Setsid:     true, // Ctrl-C in a terminal reaches the process outside only
+	for _, how := range []string{"as root", "without root, in a user namespace"} {
+		attr := &syscall.SysProcAttr{
+			Cloneflags:   unix.CLONE_NEWNET | unix.CLONE_NEWPID,
+			Unshareflags: unix.CLONE_NEWNS, // this also makes its mounts invisible outside
+			Pdeathsig:    unix.SIGKILL,
+			Setsid:       true, // Ctrl-C in a terminal reaches the process outside only
 		}
 		switch {
-		case how == "in a user namespace":
-			cmd.Args = append(cmd.Args, "--rootless")
-			cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
-			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
-			cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+		case how != "as root":
+			attr.Cloneflags |= unix.CLONE_NEWUSER
+			attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+			attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 		case os.Geteuid() != 0:
 			continue
 		}
-		if err = cmd.Start(); err == nil {
+		cmd := exec.CommandContext(ctx, ownProgram, "demo", "--inside", outside, "--how", how)
+		cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = out, errOut, attr
+		err := cmd.Start()
+		if err == nil {
 			return cmd, nil
 		}
 		refused = append(refused, fmt.Errorf("%s: %w", how, err))
@@ -107,17 +93,10 @@ func enter(outside string) (string, error) {
 	if own, err := os.Readlink(mountNamespace); err != nil || os.Getpid() != 1 || outside == "" || outside == own {
 		return "", errors.New(`this command works only when "verdict demo" starts it; run that instead`)
 	}
-	// Otherwise the new mount would be visible outside.
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return "", fmt.Errorf("make mounts private: %w; nothing was changed", err)
-	}
 	temp := os.TempDir()
 	if err := unix.Mount("tmpfs", temp, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=700,size=16m"); err != nil {
 		return "", fmt.Errorf("mount a private folder over %s: %w; nothing was changed", temp, err)
 	}
-	dir := filepath.Join(temp, "verdict-demo", "manifests")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("create a folder for manifests: %w", err)
-	}
-	return dir, nil
+	dir := filepath.Join(temp, "manifests")
+	return dir, os.Mkdir(dir, 0o700)
 }

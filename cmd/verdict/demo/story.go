@@ -1,35 +1,46 @@
 package demo
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
-// connections is the number of connections of a round in each family: enough to judge the spread, and few enough to be
-// fast.
+// connections is the number of connections to each address: enough to judge the spread, and few enough to be fast.
 const connections = 600
 
 // story holds the values that the steps of the demo share.
 type story struct {
-	out        io.Writer
-	dir        string // of the manifest
-	annotation string // of the Service
-	rootless   bool
-	network    *network
-	shop       *host   // the pod that connects
-	endpoints  []*host // the pods that answer
-	visited    sync.WaitGroup
-	proxy      *proxy
+	out      io.Writer
+	dir      string           // of the manifests
+	how      string           // the namespaces were created
+	targets  []netip.AddrPort // of the Service
+	shop     *host            // the pod that connects
+	backends []string         // the pods that answer
+	serving  []string         // those that are endpoints of the Service
+	log      *bufio.Scanner   // of the proxy
 }
 
-func backendNames() []string { return []string{"pod-a", "pod-b", "pod-c"} }
+// tell runs the whole demo in the namespaces of this process. After an error this process ends, and then the kernel ends the
+// proxy.
+func (st *story) tell() error {
+	began := time.Now()
+	for _, step := range []func() error{st.build, st.start, st.connect, st.remove, st.read} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	st.heading("Done in %.1f s", time.Since(began).Seconds())
+	st.say("The namespaces, rules, processes and files of the demo disappear with this program.")
+	return nil
+}
 
 // heading prints the heading of a step.
 func (st *story) heading(format string, args ...any) {
@@ -43,169 +54,130 @@ func (st *story) say(format string, args ...any) {
 	}
 }
 
-// build creates namespaces, backends and the manifest.
-func (st *story) build() (err error) {
-	if st.network, err = newNetwork(); err != nil {
+// build creates the namespaces, the backends and the manifests.
+func (st *story) build() error {
+	node, err := newHost("the node", 0, perFamily("192.168.7.1", "fd00:7::1"))
+	if err != nil {
 		return err
 	}
-	if st.endpoints, err = st.addPods(backendNames()); err != nil {
+	var clusterIPs []string
+	for _, a := range perFamily("10.96.0.10", "fd00:96::10") {
+		st.targets = append(st.targets, netip.AddrPortFrom(a, 80))
+		clusterIPs = append(clusterIPs, a.String())
+	}
+	if st.shop, err = node.add("shop", perFamily("10.0.1.9", "fd00:10::9")); err != nil {
 		return err
 	}
-	if st.shop, err = st.network.addPod("shop"); err != nil {
-		return err
-	}
-	how := "as root"
-	if st.rootless {
-		how = "in a user namespace, without root"
-	}
-	st.heading("1. A node with four pods, and a client outside")
-	st.say("Each of them is a network namespace, which this program created %s.", how)
-	for _, pod := range st.endpoints {
-		st.say("%s answers at %s, port %d.", pod.name, pod.addresses[0], backendPort)
-	}
-	st.say("shop (%s) and the client (%s) connect.", st.shop.addresses[0], st.network.client.addresses[0])
-	return st.writeManifest()
-}
-
-// addPods adds pods that answer.
-func (st *story) addPods(names []string) (list []*host, err error) {
-	for _, name := range names {
-		pod, err := st.network.addPod(name)
+	st.heading("1. A node with four pods")
+	st.say("Each of them is a network namespace, which this program created %s.", st.how)
+	for i, name := range st.backends {
+		pod, err := node.add(name, perFamily(fmt.Sprintf("10.0.1.%d", i+1), fmt.Sprintf("fd00:10::%d", i+1)))
 		if err == nil {
-			err = pod.serve(backendPort, &st.visited)
+			err = pod.serve(backendPort)
+		}
+		if err == nil {
+			err = os.WriteFile(st.file(name), []byte(endpointSlices(pod)), 0o600)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		list = append(list, pod)
+		st.serving = append(st.serving, name)
+		st.say("%s answers at %s, port %d.", name, pod.addresses[0], backendPort)
 	}
-	return list, nil
+	st.say("shop (%s) connects.", st.shop.addresses[0])
+	text := fmt.Sprintf(service, strings.Join(clusterIPs, ", "))
+	return os.WriteFile(st.file("service"), []byte(text), 0o600)
 }
 
-// writeManifest replaces the manifest.
-func (st *story) writeManifest() error {
-	// The proxy watches the folder and must not see half of the file.
-	draft := filepath.Join(filepath.Dir(st.dir), "web.yaml")
-	text := manifest(st.network.families, st.endpoints, st.annotation)
-	err := os.WriteFile(draft, []byte(text), 0o600)
-	if err == nil {
-		err = os.Rename(draft, filepath.Join(st.dir, "web.yaml"))
-	}
-	if err != nil {
-		return fmt.Errorf("write the manifest: %w", err)
-	}
-	return nil
-}
+// file returns the path of a manifest.
+func (st *story) file(name string) string { return filepath.Join(st.dir, name+".yaml") }
 
 // start runs the proxy and waits until its rules are in the kernel.
 func (st *story) start() (err error) {
 	st.heading("2. The proxy starts")
-	var ranges []string
-	for _, f := range st.network.families {
-		ranges = append(ranges, f.podRange)
-	}
-	arguments := []string{"--manifests", st.dir, "--hostname-override", nodeName, "--cluster-cidr", strings.Join(ranges, ",")}
+	arguments := []string{"run", "--manifests", st.dir, "--hostname-override", "demo-node", "--cluster-cidr", "10.0.0.0/16,fd00:10::/64"}
 	began := time.Now()
-	if st.proxy, err = startProxy(arguments); err != nil {
+	if st.log, err = startProxy(arguments); err != nil {
 		return err
 	}
-	pass, err := st.proxy.untilChanged("the rules were in the kernel")
+	pass, err := untilChanged(st.log, "the rules were in the kernel")
 	if err != nil {
 		return err
 	}
-	st.say("verdict run %s", strings.Join(arguments, " "))
-	st.say("%v later, the program and %d elements were in the kernel: one transaction of %.1f kB, which took %v.",
-		duration(time.Since(began)), pass.Added, float64(pass.Bytes)/1000, duration(pass.Kernel))
+	st.say("verdict %s", strings.Join(arguments, " "))
+	st.say("%v later, the program and the Service were in the kernel, in one transaction. The log:\n%s", since(began), pass)
 	return nil
 }
 
-// connect sends connections to the cluster IP and the node port.
+// connect sends connections to the Service.
 func (st *story) connect() error {
-	st.heading("3. %d connections to each address", connections)
-	return st.rounds()
+	st.heading("3. %d connections to each cluster IP, from shop", connections)
+	return st.round()
 }
 
-func atClusterIP(f *family) netip.AddrPort { return netip.AddrPortFrom(f.clusterIP, servicePort) }
-func atNodePort(f *family) netip.AddrPort  { return netip.AddrPortFrom(f.node, nodePort) }
-
-// rounds connects to both frontends and draws which pods answered. A spread that is not even is an error.
-func (st *story) rounds() error {
-	if err := st.round("Cluster IP", st.shop, atClusterIP); err != nil {
-		return err
-	}
-	return st.round("Node port", st.network.client, atNodePort)
-}
-
-func (st *story) round(what string, from *host, target func(*family) netip.AddrPort) error {
-	var pods []string
-	for _, b := range st.endpoints {
-		pods = append(pods, b.name)
-	}
-	var hits []tally
-	for i := range st.network.families {
-		f := &st.network.families[i]
-		answered, err := from.ask(target(f), connections)
+// round connects to each address of the Service and draws which pods answered. A spread that is not even is an error.
+func (st *story) round() error {
+	for _, to := range st.targets {
+		hits, err := st.shop.ask(to, connections)
+		if err == nil {
+			err = judge(to.String(), hits, st.serving)
+		}
 		if err != nil {
 			return err
 		}
-		if err := judge(f.name, answered, pods); err != nil {
+		st.say("%s", to)
+		for _, name := range st.backends {
+			st.say("%s %5d  %s", name, hits[name], strings.Repeat("#", hits[name]/10))
+		}
+	}
+	return nil
+}
+
+// remove removes one endpoint while connections continue, and shows that it gets no further ones.
+func (st *story) remove() error {
+	const gone = "pod-b"
+	st.heading("4. %s is removed from the endpoints, while shop connects again and again", gone)
+	began, changed, made, pass := time.Now(), make(chan error, 1), 0, ""
+	if err := os.Remove(st.file(gone)); err != nil {
+		return err
+	}
+	go func() {
+		var err error
+		pass, err = untilChanged(st.log, "the change was in the kernel")
+		changed <- err
+	}()
+	for ; len(changed) == 0; made++ {
+		if _, err := st.shop.ask(st.targets[0], 1); err != nil {
 			return err
 		}
-		st.say("%s %s, from %s", what, target(f), from.name)
-		hits = append(hits, answered)
 	}
-	st.bars(hits)
+	if err := <-changed; err != nil {
+		return err
+	}
+	st.say("%v after its file was removed, the change was in the kernel, in one transaction. The log:\n%s\n"+
+		"No chain or rule changed. None of %d connections failed meanwhile. After it:", since(began), pass, made)
+	st.serving = slices.DeleteFunc(st.serving, func(name string) bool { return name == gone })
+	if err := st.round(); err != nil {
+		return err
+	}
+	st.say("%s still listens, but no connection reaches it.", gone)
 	return nil
 }
 
-// bars draws one bar for each pod, and beside it the numbers of each family.
-func (st *story) bars(hits []tally) {
-	head, longest, totals := strings.Repeat(" ", 5+2+barRoom), 1, tally{}
-	for i, of := range hits {
-		head += fmt.Sprintf("%7s", st.network.families[i].name)
-		for name, n := range of {
-			totals[name] += n
-			longest = max(longest, totals[name])
+// read prints what the commands say about the Service.
+func (st *story) read() error {
+	st.heading("5. Where to read it")
+	for _, arguments := range [][]string{{"list", "default/web"}, {"explain", "10.0.1.2", "10.96.0.10:80"}} {
+		out, err := exec.Command(ownProgram, arguments...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("verdict %s: %w: %s", arguments[0], err, out)
 		}
+		st.say("# verdict %s\n%s", strings.Join(arguments, " "), out)
 	}
-	st.say("%s", head)
-	for _, name := range backendNames() {
-		row := fmt.Sprintf("%-5s  %s", name, bar(totals[name], longest))
-		for _, of := range hits {
-			row += fmt.Sprintf("%7d", of[name])
-		}
-		st.say("%s", row)
-	}
-}
-
-// remove removes one endpoint and shows that it gets no further connections.
-func (st *story) remove() error {
-	gone := st.endpoints[1]
-	st.heading("4. %s is removed from the endpoints", gone.name)
-	st.endpoints = slices.Delete(st.endpoints, 1, 2)
-	began := time.Now()
-	if err := st.writeManifest(); err != nil {
-		return err
-	}
-	pass, err := st.proxy.untilChanged("the change was in the kernel")
-	if err != nil {
-		return err
-	}
-	st.say("%v after the file was written, the change was in the kernel: one transaction.\n"+
-		"It added %d elements, deleted %d, and took %v in the kernel, %v with planning.\nNo chain or rule changed.",
-		duration(time.Since(began)), pass.Added, pass.Deleted, duration(pass.Kernel), duration(pass.Duration))
-	if err := st.rounds(); err != nil {
-		return err
-	}
-	st.say("\n%s still listens, but no connection reaches it.\n"+
-		"\"verdict render --manifests DIR\" prints the rules of a folder of manifests, and README.md explains them.", gone.name)
+	st.say("\"nft list ruleset\" prints the same rules, and README.md explains them.\n" +
+		"\"verdict render --manifests DIR\" prints the rules of a folder of manifests.")
 	return nil
 }
 
-// duration rounds what a reader sees.
-func duration(d time.Duration) time.Duration {
-	if d < 100*time.Millisecond {
-		return d.Round(10 * time.Microsecond)
-	}
-	return d.Round(10 * time.Millisecond)
-}
+// since returns the time since then, without digits that nobody reads.
+func since(then time.Time) time.Duration { return time.Since(then).Round(100 * time.Microsecond) }
