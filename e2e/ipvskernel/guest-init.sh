@@ -21,8 +21,16 @@ echo /run/bin/modprobe >/proc/sys/kernel/modprobe
 ip link set lo up
 read up rest </proc/uptime
 echo "guest: $(uname -r) ready at ${up}s" >/dev/console
-(. "$job/cmd") </dev/null >"$(ls /dev/vport*p1)" 2>&1
-echo $? >"$(ls /dev/vport*p2)"
+export VERDICT_FAILURES=/run/failures # what failed tests leave ends with the guest, so the ends of the files are printed
+{
+	(. "$job/cmd") </dev/null
+	code=$?
+	[ ! -d $VERDICT_FAILURES ] || find $VERDICT_FAILURES -type f -size +0 | sort | while read -r file; do
+		printf '\nthe end of %s:\n' "$file"
+		tail -n 60 "$file"
+	done
+} >"$(ls /dev/vport*p1)" 2>&1
+echo $code >"$(ls /dev/vport*p2)"
 read up rest </proc/uptime
 echo "guest: done at ${up}s" >/dev/console
 echo o >/proc/sysrq-trigger
