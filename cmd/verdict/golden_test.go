@@ -27,7 +27,7 @@ type scriptCommand = func(ts *testscript.TestScript, neg bool, args []string)
 func TestGolden(t *testing.T) {
 	for _, topic := range topics(t) {
 		t.Run(topic, func(t *testing.T) {
-			testscript.Run(t, testscript.Params{
+			testscript.RunT(scriptTest{t}, testscript.Params{
 				Dir:                filepath.Join(goldens, topic),
 				Cmds:               map[string]scriptCommand{"verdict": runVerdict, "slice": writeSlice},
 				UpdateScripts:      *update,
