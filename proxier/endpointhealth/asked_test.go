@@ -214,5 +214,3 @@ func TestTenantLeavesTurnsForFirstLooks(t *testing.T) {
 		t.Errorf("%d endpoints wait, and there are %d", n, len(many)+1)
 	}
 }
-
-// Load and Save implement Memory.

@@ -2,7 +2,6 @@ package endpointhealth
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -159,47 +158,6 @@ func TestChecksOfFolder(t *testing.T) {
 	}
 }
 
-// TestPaceOfNamespace: the Services of a namespace share what a namespace may have planned because of flapping endpoints, and
-// none of them is forgotten.
-func TestPaceOfNamespace(t *testing.T) {
-	const services, size, seconds = 8, 12_000, 80
-	w := newWorld(t, checksOnly)
-	choices := make([]plan.Choice, size)
-	for i := range choices {
-		choices[i] = plan.Choice{Protocol: state.TCP, At: target(i).At}
-	}
-	told := map[state.Name]int{}
-	for i := range services {
-		svc := shop(func(s *state.Service) { s.Name.Name = string(rune('a' + i)) })
-		w.Store.SetService(svc, nil)
-		w.Set(svc, nil, choices)
-		told[svc.Name] = 0
-	}
-	before, first := map[state.Name]state.Health{}, state.Name{Namespace: web.Namespace, Name: "a"}
-	begin := time.Now().Add(time.Hour)
-	for now := begin; now.Before(begin.Add(seconds * time.Second)); now = now.Add(time.Second) {
-		w.mu.Lock()
-		w.flip(first, target(int(now.Sub(begin).Seconds())), now)
-		w.mu.Unlock()
-		w.publish(now)
-		for name := range told {
-			if h := w.Store.Health(name); !slices.Equal(h, before[name]) {
-				told[name]++
-				before[name] = h
-			}
-		}
-	}
-	sum := 0
-	for name, n := range told {
-		if sum += n; n == 0 {
-			t.Errorf("%s is never told", name)
-		}
-	}
-	if most := int((seconds*time.Second+paceBurst)/paceOf(size)) + 1; sum > most || sum < most/2 {
-		t.Errorf("the store heard %d changes in %d s, at most %d are allowed", sum, seconds, most)
-	}
-}
-
 // TestServiceJoinsFailure: a Service gets an endpoint that failed before, for another Service. It is left out there, too.
 func TestServiceJoinsFailure(t *testing.T) {
 	w := newWorld(t, func(*Options) {})
@@ -230,57 +188,6 @@ func TestBorrowedLooks(t *testing.T) {
 	if first := l.Due(start); !slices.ContainsFunc(first, func(q checks.Question) bool { return q.Target == many[9000] }) {
 		t.Errorf("first looks at %v, want one at the endpoint of the other namespace", first)
 	}
-}
-
-// TestMemoryIsShared: one tenant has more failures than are saved. Those of another are saved all the same; what could not be
-// saved is saved as soon as there is room on the disk, without another change.
-func TestMemoryIsShared(t *testing.T) {
-	disk := &fullDisk{full: true}
-	w := newWorld(t, func(o *Options) { o.Memory = disk })
-	many := make(state.Health, 6000)
-	for i := range many {
-		many[i] = state.Failure{Protocol: state.TCP, At: target(i).At}
-	}
-	for i := range 20 {
-		w.ledger.of(state.Name{Namespace: "tenant", Name: string(rune('a' + i))}).published = many
-	}
-	w.ledger.of(web).published = many[:1]
-	w.ledger.unsaved = true
-	now := time.Now()
-	for range 3 {
-		now = now.Add(time.Hour)
-		w.ledger.save(&w.mu, now)
-	}
-	if disk.tries != 3 {
-		t.Errorf("tried %d times to save", disk.tries)
-	}
-	disk.full = false
-	w.ledger.save(&w.mu, now.Add(time.Hour))
-	own := slices.ContainsFunc(disk.saved, func(r Remembered) bool { return r.Service == web })
-	if len(disk.saved) != maxRemembered || !own {
-		t.Errorf("%d failures are saved, the one of another tenant: %t", len(disk.saved), own)
-	}
-	w.ledger.save(&w.mu, now.Add(2*time.Hour))
-	if disk.tries != 4 {
-		t.Error("saved again without a change")
-	}
-}
-
-// fullDisk is a Memory that may have no room.
-type fullDisk struct {
-	full  bool
-	tries int
-	saved []Remembered
-}
-
-func (d *fullDisk) Load() ([]Remembered, error) { return nil, nil }
-
-func (d *fullDisk) Save(list []Remembered) error {
-	if d.tries++; d.full {
-		return errors.New("no space left on device")
-	}
-	d.saved = list
-	return nil
 }
 
 // TestReportsAreGathered: each report lists all suspicions, so there are few, however many answers there are.

@@ -2,7 +2,6 @@ package endpointhealth
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -393,108 +392,5 @@ func TestStillReadyIsTold(t *testing.T) {
 			t.Errorf("in the same episode: %+v", list)
 		}
 		now = now.Add(episodeTime)
-	}
-}
-
-func (w *world) Load() ([]Remembered, error) { return slices.Clone(w.memory), nil }
-
-func (w *world) Save(list []Remembered) error { w.memory = list; return nil }
-
-// TestRestart: a restart brings no failed endpoint back, by whatever word it failed, and asks it first. What nobody wants any
-// more is forgotten.
-func TestRestart(t *testing.T) {
-	pool := []netip.AddrPort{at(1), at(2), at(3), at(4), near(1)}
-	svc := shop(func(s *state.Service) { s.Check.Port = 9000 })
-	before := newWorld(t, func(*Options) {})
-	before.Memory = before
-	before.serve(svc, pool, nil)
-	before.settle(web)
-	checked := netip.AddrPortFrom(at(2).Addr(), 9000)
-	before.answers[at(1)], before.answers[checked] = probe.Refused, probe.NoAnswer
-	before.suspectAt(at(1))
-	before.wants("before the restart", before.settle(web), pool[2:]...)
-	before.ledger.save(&before.mu, time.Now())
-
-	after := newWorld(t, func(o *Options) { o.Memory = before })
-	after.answers = before.answers
-	gone := state.Name{Namespace: "shop", Name: "gone"}
-	after.Store.SetHealth(gone, state.Health{{Protocol: state.TCP, At: at(1)}})
-	after.serve(svc, pool, nil)
-	after.wants("in the first plan", after.plan(web), pool[2:]...)
-	if after.Store.MarkSynced(); after.Store.Health(gone) != nil {
-		t.Error("the health of a Service that is gone stays")
-	}
-	is := after.ledger.of(gone)
-	is.recalled, is.published = true, state.Health{{Protocol: state.TCP, At: at(1)}} // as if it had been in the memory
-	after.ledger.unsaved = true
-	after.ledger.save(&after.mu, time.Now())
-	if after.ledger.services[gone] != nil || slices.ContainsFunc(before.memory, func(r Remembered) bool { return r.Service == gone }) {
-		t.Error("a Service that is gone is remembered for ever")
-	}
-	after.wants("when they have been asked", after.settle(web), pool[2:]...)
-	clear(after.answers)
-	after.wants("when they answer", after.settle(web), pool...)
-	after.ledger.save(&after.mu, time.Now().Add(time.Hour))
-	if len(before.memory) != 0 {
-		t.Errorf("after the next saving: %v", before.memory)
-	}
-
-	off := newWorld(t, func(o *Options) {
-		before.memory = []Remembered{{Service: web, Failure: state.Failure{Protocol: state.TCP, At: at(1)}}}
-		o.Memory, o.Settings.OutlierDetection, o.Settings.ActiveChecks = before, config.OutlierOff, false
-	})
-	off.serve(svc, pool, nil)
-	off.publish(time.Now())
-	off.wants("when nobody looks any more", off.plan(web), pool...)
-}
-
-// TestWrittenAgain: a Service is deleted and written again before the loop looks. Its failing endpoint is left out all the same.
-func TestWrittenAgain(t *testing.T) {
-	w := newWorld(t, checksOnly)
-	svc := shop(func(*state.Service) {})
-	w.serve(svc, []netip.AddrPort{at(1), at(2)}, nil)
-	w.Store.MarkSynced()
-	w.answers[at(1)] = probe.Refused
-	w.wants("before", w.settle(web), at(2))
-	w.Store.DeleteService(web)
-	w.Store.SetService(svc, nil)
-	w.plan(web)
-	w.now = w.now.Add(time.Minute)
-	w.publish(w.now)
-	w.wants("after", w.plan(web), at(2))
-}
-
-// TestUnreadableMemory: the process starts without it.
-func TestUnreadableMemory(t *testing.T) {
-	w := newWorld(t, func(o *Options) { o.Memory = faulty{} })
-	w.serve(shop(func(*state.Service) {}), []netip.AddrPort{at(1)}, nil)
-	w.answers[at(1)] = probe.Refused
-	w.settle(web)
-	if w.ledger.save(&w.mu, time.Now()); !w.ledger.unsaved {
-		t.Error("what could not be saved is not tried again")
-	}
-}
-
-type faulty struct{}
-
-func (faulty) Load() ([]Remembered, error) { return nil, errors.New("injected") }
-
-func (faulty) Save([]Remembered) error { return errors.New("injected") }
-
-// TestMemoryOfTheGone: failures of a Service that was deleted while no process ran are saved until all objects are known, and
-// forgotten then. Failures of others that the store does not know yet stay.
-func TestMemoryOfTheGone(t *testing.T) {
-	w := newWorld(t, checksOnly)
-	gone := state.Name{Namespace: "shop", Name: "gone"}
-	for _, n := range []state.Name{web, gone} {
-		w.ledger.of(n).published = state.Health{{Protocol: state.TCP, At: at(1)}}
-	}
-	w.ledger.of(gone).recalled = true
-	if list := w.ledger.failures(); len(list) != 2 {
-		t.Errorf("before all objects are known: %+v", list)
-	}
-	w.Store.MarkSynced()
-	if list := w.ledger.failures(); len(list) != 1 || list[0].Service != web || w.ledger.services[gone] != nil {
-		t.Errorf("afterwards: %+v", list)
 	}
 }

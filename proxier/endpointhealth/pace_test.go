@@ -77,6 +77,47 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// TestPaceOfNamespace: the Services of a namespace share what a namespace may have planned because of flapping endpoints, and
+// none of them is forgotten.
+func TestPaceOfNamespace(t *testing.T) {
+	const services, size, seconds = 8, 12_000, 80
+	w := newWorld(t, checksOnly)
+	choices := make([]plan.Choice, size)
+	for i := range choices {
+		choices[i] = plan.Choice{Protocol: state.TCP, At: target(i).At}
+	}
+	told := map[state.Name]int{}
+	for i := range services {
+		svc := shop(func(s *state.Service) { s.Name.Name = string(rune('a' + i)) })
+		w.Store.SetService(svc, nil)
+		w.Set(svc, nil, choices)
+		told[svc.Name] = 0
+	}
+	before, first := map[state.Name]state.Health{}, state.Name{Namespace: web.Namespace, Name: "a"}
+	begin := time.Now().Add(time.Hour)
+	for now := begin; now.Before(begin.Add(seconds * time.Second)); now = now.Add(time.Second) {
+		w.mu.Lock()
+		w.flip(first, target(int(now.Sub(begin).Seconds())), now)
+		w.mu.Unlock()
+		w.publish(now)
+		for name := range told {
+			if h := w.Store.Health(name); !slices.Equal(h, before[name]) {
+				told[name]++
+				before[name] = h
+			}
+		}
+	}
+	sum := 0
+	for name, n := range told {
+		if sum += n; n == 0 {
+			t.Errorf("%s is never told", name)
+		}
+	}
+	if most := int((seconds*time.Second+paceBurst)/paceOf(size)) + 1; sum > most || sum < most/2 {
+		t.Errorf("the store heard %d changes in %d s, at most %d are allowed", sum, seconds, most)
+	}
+}
+
 // BenchmarkFlap has one endpoint of a Service fail and return. Ten times as many endpoints cost ten times as much, in a tenth of
 // the changes.
 func BenchmarkFlap(b *testing.B) {
