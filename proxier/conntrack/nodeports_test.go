@@ -92,6 +92,24 @@ func TestNodePortTakesOver(t *testing.T) {
 	}
 }
 
+// TestAddressGoesWithExternalIP: an external IP with the address and port of a node port goes, and while its flows are cleaned, so
+// does the address. The next cleaning looks at the flows that the node port had there meanwhile.
+func TestAddressGoesWithExternalIP(t *testing.T) {
+	at, tr := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")}, NewTracker()
+	tr.SetNodePortAddresses(at)
+	tr.Set(name("web"), service("*4:30053>10.0.0.1:53"))
+	tr.Set(name("other"), service("192.0.2.2:30053>10.0.0.2:53"))
+	settle(tr)
+	tr.Set(name("other"), nil)
+	tr.Stale()
+	tr.SetNodePortAddresses(at[:1])
+	tr.Done()
+	s := tr.Stale()
+	if !s.has(flow("192.0.2.2:30053 10.0.0.1:53"), addrSet(at[:1])) || s.has(flow("192.0.2.1:30053 10.0.0.1:53"), addrSet(at[:1])) {
+		t.Error("the flows to the address that is gone stay, or others go")
+	}
+}
+
 // TestFormerNodePort: an address that left while no proxy ran is that of a removed frontend.
 func TestFormerNodePort(t *testing.T) {
 	at, tr := []netip.Addr{netip.MustParseAddr("192.0.2.1")}, NewTracker(frontend("192.0.2.1:30053"), frontend("192.0.2.2:30053"))

@@ -53,6 +53,22 @@ func TestWhoIsChecked(t *testing.T) {
 	}
 }
 
+// TestTooManyChecks: a Service with more endpoints than one may have checked has a problem that says so.
+func TestTooManyChecks(t *testing.T) {
+	w := newWorld(t, checksOnly)
+	choices := make([]plan.Choice, maxChecks/4+3)
+	for i := range choices {
+		choices[i] = plan.Choice{Protocol: state.TCP, At: target(i).At}
+	}
+	problems := w.Set(shop(func(*state.Service) {}), nil, choices)
+	if len(problems) != 1 || !strings.HasPrefix(problems[0].Reason, "3 endpoints are not checked and count as good: this node makes no more checks") {
+		t.Errorf("problems: %+v", problems)
+	}
+	if problems = w.Set(shop(func(*state.Service) {}), nil, choices[3:]); len(problems) != 0 {
+		t.Errorf("problems of a smaller one: %+v", problems)
+	}
+}
+
 // TestDetectionOff: nobody looks, and a Service that asks for more has a problem.
 func TestDetectionOff(t *testing.T) {
 	w := newWorld(t, checksOnly)

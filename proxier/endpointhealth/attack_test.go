@@ -93,10 +93,17 @@ func TestTranslated(t *testing.T) {
 }
 
 // TestSuspicionsLeaveTimeForChecks: a tenant has a thousand endpoints that refuse connections and never answered this node, so
-// they are asked again and again. That costs a fiftieth of a core at most, and the check of another tenant is on time.
+// they are asked again and again. That costs a fiftieth of a core, or a tenth with a folder, and the check of another tenant is on time.
 func TestSuspicionsLeaveTimeForChecks(t *testing.T) {
+	t.Run("tenants", func(t *testing.T) { suspectThousand(t, "", 0.02) })
+	t.Run("folder", func(t *testing.T) { suspectThousand(t, "/etc/verdict", 0.1) })
+}
+
+func suspectThousand(t *testing.T, folder string, share float64) {
 	const cost, seconds = 400 * time.Microsecond, 100
-	w := newWorld(t, func(o *Options) { o.Cost = func(state.CheckKind) time.Duration { return cost } })
+	w := newWorld(t, func(o *Options) {
+		o.Settings.Manifests, o.Cost = folder, func(state.CheckKind) time.Duration { return cost }
+	})
 	const many = 1024 // fewer than as many as a namespace can have
 	w.checks.Set(state.Name{Namespace: "bank", Name: "web"}, tcpCheck(), []probe.Target{target(0)}, start)
 	for i := range many {
@@ -119,8 +126,8 @@ func TestSuspicionsLeaveTimeForChecks(t *testing.T) {
 			w.checks.Answered(q, probe.Answer{Connected: true}, now)
 		}
 	}
-	if spent := time.Duration(inquiries) * cost; spent > seconds*time.Second/40 || inquiries < many {
-		t.Errorf("%d questions of suspicion cost %s in %d s", inquiries, spent, seconds)
+	if is := (time.Duration(inquiries) * cost).Seconds() / seconds; is > 1.25*share || is < 0.9*share {
+		t.Errorf("%d questions of suspicion cost %.3f of a core, want %.3f", inquiries, is, share)
 	}
 	if asked < seconds*9/10 {
 		t.Errorf("%d checks", asked)

@@ -3,12 +3,16 @@ package endpointhealth
 import (
 	"context"
 	"net/netip"
+	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
+	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -75,10 +79,14 @@ func TestWitness(t *testing.T) {
 	}
 }
 
-// TestSiblingsOnce: the other endpoints of a node come under suspicion once, not with each look.
+// TestSiblingsOnce: the other endpoints of a node come under suspicion once, not with each look, and only those of Services that eject.
 func TestSiblingsOnce(t *testing.T) {
 	w := newWorld(t, func(*Options) {})
 	w.serve(&state.Service{Name: web}, []netip.AddrPort{at(1), at(2)}, nil)
+	observes := &state.Service{Name: state.Name{Namespace: "shop", Name: "observes"}, Outliers: state.OutlierDetection{Mode: state.OutlierObserve}}
+	w.serve(observes, []netip.AddrPort{at(3)}, nil)
+	_, there := w.Store.Service(observes.Name)
+	there[0].Endpoints[0].Node = "node-10.0.1.1"
 	w.walker.wantSiblings("", false, start)
 	if found := w.walker.findSiblings(start); found != nil {
 		t.Errorf("nobody is wanted, and %v are found", found)
@@ -116,7 +124,109 @@ func TestMembersWord(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	sl.Endpoints[0] = state.Endpoint{Addr: at(1).Addr(), Node: "other", Ready: true}
+	for _, node := range []string{"", "this", "other", "another"} {
+		sl.Endpoints = append(sl.Endpoints, state.Endpoint{Addr: at(2).Addr(), Node: node})
+	}
+	if n := w.walker.members(&state.Service{Name: web}, []*state.Slice{sl}, all)[at(1)].Nodes; n != 2 {
+		t.Errorf("endpoints on %d nodes besides this one, want 2", n)
+	}
 	if got, want := word(), (suspicion.Word{Node: "other", Ready: true}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+}
+
+// TestMoves: which endpoints a plan leaves out that the one before did not, and which return. The protocols do not mix.
+func TestMoves(t *testing.T) {
+	w := newWorld(t, checksOnly)
+	for i, tt := range []struct {
+		tcp, udp  plan.Use
+		out, back int
+	}{
+		{plan.InUse, plan.InUse, 0, 0},
+		{plan.InUse, plan.LeftOut, 1, 0},
+		{plan.LeftOut, plan.LeftOut, 1, 0},
+		{plan.LeftOut, plan.KeptLast, 0, 1},
+		{plan.LeftOut, plan.InUse, 0, 0},
+		{plan.KeptShare, plan.InUse, 0, 1},
+	} {
+		w.Set(shop(func(*state.Service) {}), nil, []plan.Choice{
+			{Protocol: state.TCP, At: at(1), Use: tt.tcp}, {Protocol: state.UDP, At: at(1), Use: tt.udp}, {Protocol: state.TCP, At: at(2)},
+		})
+		w.tell()
+		all := Move{Service: web}
+		for _, m := range w.reports[i].Moves {
+			all.Service, all.Out, all.Back = m.Service, append(all.Out, m.Out...), append(all.Back, m.Back...)
+		}
+		want := Move{web, slices.Repeat([]netip.AddrPort{at(1)}, tt.out), slices.Repeat([]netip.AddrPort{at(1)}, tt.back)}
+		if all.Service != web || !slices.Equal(all.Out, want.Out) || !slices.Equal(all.Back, want.Back) {
+			t.Errorf("%d: %+v, want %+v", i, all, want)
+		}
+	}
+}
+
+// TestStatusOrder: rows are sorted by address, then by protocol, then by state.
+func TestStatusOrder(t *testing.T) {
+	row := func(i byte, p state.Protocol, s State) Status {
+		return Status{Record: suspicion.Record{At: at(i)}, Protocol: p, State: s}
+	}
+	want := []Status{
+		row(1, state.TCP, StateSuspected), row(1, state.TCP, StateFailing), row(1, state.UDP, StateFailing), row(2, state.TCP, StateSuspected),
+	}
+	got := slices.Clone(want)
+	slices.Reverse(got)
+	if slices.SortFunc(got, Status.Compare); !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestRun: clients get no answer from an endpoint. It is asked, left out after two bad answers, and good again after two good ones.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var noticed []Suspicion
+		answer := probe.Answer{Connected: true}
+		w := newWorld(t, func(o *Options) {
+			o.Suspicions = func(bool) ([]Suspicion, error) { mu.Lock(); defer mu.Unlock(); return noticed, nil }
+			o.Ask = func(_ context.Context, q *probe.Question) probe.Answer {
+				mu.Lock()
+				defer mu.Unlock()
+				if q.At == at(1) {
+					return answer
+				}
+				return probe.Answer{Connected: true}
+			}
+		})
+		w.serve(&state.Service{Name: web}, []netip.AddrPort{at(1), at(2), near(1)}, nil)
+		ctx, end := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- w.Run(ctx) }()
+		failed := func(what string, within time.Duration, want int) {
+			t.Helper()
+			<-time.After(within)
+			if h := w.Store.Health(web); len(h) != want || want > 0 && h[0].At != at(1) {
+				t.Errorf("%s: failed are %v, want %d", what, h, want)
+			}
+		}
+		failed("all are good", time.Second, 0)
+		mu.Lock()
+		noticed, answer = []Suspicion{{Endpoint: at(1), Packets: 1}}, probe.Answer{Fault: probe.NoAnswer}
+		mu.Unlock()
+		failed("one does not answer", time.Second, 1)
+		mu.Lock()
+		answer = probe.Answer{Connected: true}
+		mu.Unlock()
+		failed("one good answer", time.Second, 1)
+		failed("two good answers", 2*time.Second, 0)
+		end()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		answers := 0
+		for _, r := range w.reports {
+			answers += len(r.Answers)
+		}
+		if answers < 4 {
+			t.Errorf("metrics count %d answers, want at least 4", answers)
+		}
+	})
 }

@@ -244,6 +244,9 @@ func TestChecksChoose(t *testing.T) {
 		w.wants(tt.name, got, want...)
 		failing := 0
 		for _, s := range w.StatusesOf(web) {
+			if s.Service != web {
+				t.Errorf("%s: %s is one of %s", tt.name, s.At, s.Service)
+			}
 			if s.State == StateFailing {
 				failing++
 				if kept := slices.Contains(got, s.At); kept != (s.Hold == suspicion.NobodyGood) {
@@ -268,13 +271,25 @@ func TestPolicyKeepsNodeAway(t *testing.T) {
 		w.answers[a] = probe.NoAnswer
 	}
 	w.serve(shop(func(*state.Service) {}), pool, nil)
+	holds := func(want ...suspicion.Hold) {
+		t.Helper()
+		var got []suspicion.Hold
+		for _, s := range w.StatusesOf(web) {
+			got = append(got, s.Hold)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("failing endpoints get connections because %q, want %q", got, want)
+		}
+	}
 	w.wants("nobody far away has ever answered", w.settle(web), pool...)
+	holds(suspicion.NeverReached, suspicion.NeverReached, suspicion.NeverReached)
 	w.answers[near(1)] = probe.NoAnswer
 	w.wants("an endpoint on this node is silent", w.settle(web), at(1), at(2), at(3), near(2))
 	delete(w.answers, at(3))
 	w.wants("one has answered", w.settle(web), at(3), near(2))
 	w.answers[at(3)] = probe.NoAnswer // the policy came back: no more than a share of the pool is left out
 	w.wants("nobody far away answers any more", w.settle(web), at(3), near(2))
+	holds(suspicion.None, suspicion.None, suspicion.Limit, suspicion.None)
 }
 
 // TestBackupsInUse: a backup endpoint is in use since the first plan that uses it, and a Service counts while it is on
@@ -324,21 +339,36 @@ func TestBothMustBeGood(t *testing.T) {
 	w.wants("both are good", w.settle(web), at(1), at(2), at(3))
 }
 
-// TestFailuresAreCounted: a report has the kinds and the faults of the checks that failed.
+// TestFailuresAreCounted: a report has the kinds and the faults of the checks that failed, which metrics know in advance.
 func TestFailuresAreCounted(t *testing.T) {
 	w := newWorld(t, checksOnly)
-	w.serve(shop(func(*state.Service) {}), []netip.AddrPort{at(0), at(1), at(2)}, nil)
+	w.serve(shop(func(*state.Service) {}), []netip.AddrPort{at(0), at(1), at(2), at(3)}, nil)
 	w.answers[at(0)], w.answers[at(1)], w.answers[at(2)] = probe.Refused, probe.NoAnswer, probe.Refused
 	w.settle(web)
-	got := map[CheckFailure]int{}
+	got, passed := map[CheckFailure]int{}, 0
 	for _, r := range w.reports {
+		passed += r.Checks.Passed
 		for f, n := range r.Checks.Failed {
 			got[f] += n
 		}
 	}
 	refused, silent := got[CheckFailure{state.CheckTCP, probe.Refused}], got[CheckFailure{state.CheckTCP, probe.NoAnswer}]
-	if len(got) != 2 || silent == 0 || refused != 2*silent {
-		t.Errorf("counted: %v", got)
+	if len(got) != 2 || silent == 0 || refused != 2*silent || passed != silent {
+		t.Errorf("counted: %v, and %d passed", got, passed)
+	}
+	known := map[CheckFailure]bool{}
+	for _, f := range CheckFailures() {
+		known[f] = true
+	}
+	for _, kind := range []state.CheckKind{state.CheckTCP, state.CheckHTTP, state.CheckHTTPS, state.CheckDNS} {
+		for _, fault := range []probe.Fault{probe.OtherFault, probe.NoAnswer, probe.WrongAnswer} {
+			if !known[CheckFailure{kind, fault}] {
+				t.Errorf("metrics do not know that a check %s fails with %q", kind, fault)
+			}
+		}
+	}
+	if len(known) != 4*int(probe.WrongAnswer) {
+		t.Errorf("metrics know %d ways to fail: %v", len(known), known)
 	}
 }
 
@@ -364,6 +394,11 @@ func TestTenantsReadNoDetail(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("Events: %q\nwant: %q", got, want)
 	}
+	later := Episode{Service: state.Name{Namespace: "bank", Name: "web"}, Reason: reasonFailing}
+	w.reporter.begin(&Report{}, later, begin.Add(time.Hour), func() string { return "" })
+	if n := len(w.reporter.episodes); n != 1 {
+		t.Errorf("%d episodes are remembered, want the latest", n)
+	}
 }
 
 // TestStillReadyIsTold: the Event comes once in an episode of ten minutes, after the one that began it, and again in the next one.
@@ -380,7 +415,7 @@ func TestStillReadyIsTold(t *testing.T) {
 		return report.Episodes
 	}
 	for range 2 {
-		if list := hear(suspicion.Fell); len(list) != 1 || list[0].Reason != reasonNotAnswering {
+		if list := hear(suspicion.Fell); len(list) != 1 || list[0].Reason != reasonNotAnswering || list[0].Service != web {
 			t.Errorf("at the beginning: %+v", list)
 		}
 		want := "endpoint 10.0.1.1:8080 on node other does not accept connections; it gets no new connections as far as " +

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -35,12 +37,17 @@ func TestTenantLeavesLines(t *testing.T) {
 		fails("tenant")
 	}
 	fails("shop")
+	for _, namespace := range []string{"tenant", "shop"} {
+		name, list := state.Name{Namespace: namespace, Name: "x"}, []netip.AddrPort{at(1)}
+		r.Moves = append(r.Moves, Move{Service: name, Out: list}, Move{Service: name, Back: list})
+		r.Checks.Notes = append(r.Checks.Notes, checks.Note{Failing: true, Services: []state.Name{name}})
+	}
 	r.Notes = append(r.Notes, suspicion.Note{Kind: suspicion.NetworkLost})
 	w.reporter.write(&r)
 	for i := range 1000 {
 		w.reporter.sayLeft(1, w.now.Add(time.Duration(i)*10*time.Millisecond))
 	}
-	for part, want := range map[string]int{"object=tenant/x": limit, "object=shop/x": 1, string(suspicion.NetworkLost): 1, "too many endpoints": 1} {
+	for part, want := range map[string]int{"object=tenant/x": limit, "object=shop/x": 4, string(suspicion.NetworkLost): 1, "too many endpoints": 1} {
 		if n := strings.Count(text.String(), part); n != want {
 			t.Errorf("%d lines with %q, want %d", n, part, want)
 		}
@@ -98,6 +105,9 @@ func TestPaceOfNamespace(t *testing.T) {
 	for now := begin; now.Before(begin.Add(seconds * time.Second)); now = now.Add(time.Second) {
 		w.mu.Lock()
 		w.flip(first, target(int(now.Sub(begin).Seconds())), now)
+		for name := range told { // they share the check
+			w.ledger.touch(name)
+		}
 		w.mu.Unlock()
 		w.publish(now)
 		for name := range told {
@@ -106,6 +116,9 @@ func TestPaceOfNamespace(t *testing.T) {
 				before[name] = h
 			}
 		}
+		if n, want := len(before), int(paceBurst/paceOf(size))+1; now.Equal(begin) && n != want {
+			t.Errorf("the store hears of %d Services at once, want %d", n, want)
+		}
 	}
 	sum := 0
 	for name, n := range told {
@@ -113,9 +126,41 @@ func TestPaceOfNamespace(t *testing.T) {
 			t.Errorf("%s is never told", name)
 		}
 	}
-	if most := int((seconds*time.Second+paceBurst)/paceOf(size)) + 1; sum > most || sum < most/2 {
+	if most := int((seconds*time.Second+paceBurst)/paceOf(size)) + 1; sum > most || sum < most*9/10 {
 		t.Errorf("the store heard %d changes in %d s, at most %d are allowed", sum, seconds, most)
 	}
+}
+
+// TestPrice: while the process uses more than checks may use, they cost more, up to eight times as much.
+func TestPrice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const cost, allowed = time.Millisecond, 80 * time.Millisecond // in a second
+		var used time.Duration
+		w := newWorld(t, func(o *Options) {
+			o.Cost, o.Used = func(state.CheckKind) time.Duration { return cost }, func() time.Duration { return used }
+		})
+		for i, step := range []struct {
+			after, used time.Duration
+			times       int
+		}{
+			{0, time.Hour, 1}, // before it looked for the first time
+			{time.Second, allowed, 1},
+			{time.Second, 2 * allowed, 2},
+			{pricePause / 2, 100 * allowed, 2}, // too early to say
+			{pricePause / 2, 0, 8},
+			{time.Second, 2 * allowed, 8},
+			{time.Second, allowed / 2, 4},
+			{2 * time.Second, allowed, 2},
+			{time.Second, 0, 1},
+			{time.Second, allowed, 1},
+		} {
+			<-time.After(step.after)
+			used += step.used
+			if is := w.checks.Cost(state.CheckTCP); is.Round(time.Microsecond) != time.Duration(step.times)*cost {
+				t.Errorf("step %d: a check costs %s, want %d times %s", i, is, step.times, cost)
+			}
+		}
+	})
 }
 
 // BenchmarkFlap has one endpoint of a Service fail and return. Ten times as many endpoints cost ten times as much, in a tenth of

@@ -30,6 +30,10 @@ func TestRestart(t *testing.T) {
 	before.answers[at(1)], before.answers[checked] = probe.Refused, probe.NoAnswer
 	before.suspectAt(at(1))
 	before.wants("before the restart", before.settle(web), pool[2:]...)
+	since := map[netip.AddrPort]time.Time{}
+	for _, s := range before.StatusesOf(web) {
+		since[s.At] = s.Since
+	}
 	before.ledger.save(&before.mu, time.Now())
 
 	after := newWorld(t, func(o *Options) { o.Memory = before })
@@ -38,6 +42,9 @@ func TestRestart(t *testing.T) {
 	after.Store.SetHealth(gone, state.Health{{Protocol: state.TCP, At: at(1)}})
 	after.serve(svc, pool, nil)
 	after.wants("in the first plan", after.plan(web), pool[2:]...)
+	if list := after.StatusesOf(web); len(list) != 4 || slices.ContainsFunc(list, func(s Status) bool { return s.Since != since[s.At] }) {
+		t.Errorf("after the restart: %+v, want two endpoints that fail by both words since %v", list, since)
+	}
 	if after.Store.MarkSynced(); after.Store.Health(gone) != nil {
 		t.Error("the health of a Service that is gone stays")
 	}
@@ -73,6 +80,8 @@ func TestWrittenAgain(t *testing.T) {
 	w.Store.MarkSynced()
 	w.answers[at(1)] = probe.Refused
 	w.wants("before", w.settle(web), at(2))
+	w.now = w.now.Add(time.Minute)
+	w.publish(w.now) // nothing waits
 	w.Store.DeleteService(web)
 	w.Store.SetService(svc, nil)
 	w.plan(web)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -116,6 +117,15 @@ func TestRiseAndFall(t *testing.T) {
 		down := c.of(web, check, target(0)).Down
 		if changed, notes := c.told(); down != step.down || (len(changed) > 0) != step.changed || len(notes) != len(changed) {
 			t.Fatalf("step %d: down %t, changed %v; want %+v", i, down, changed, step)
+		} else if len(notes) > 0 {
+			why := "" // of the latest bad answer
+			if i > 0 || down {
+				why = answerIs(false).Why
+			}
+			want := Note{Failing: down, At: now, Target: target(0), Kind: check.Kind, Why: why, Services: []state.Name{web}}
+			if !reflect.DeepEqual(notes[0], want) {
+				t.Errorf("step %d: told %+v, want %+v", i, notes[0], want)
+			}
 		}
 		if n := round(c, true, now.Add(check.Interval-1)); n > 0 {
 			t.Fatalf("step %d: asked again before the interval is over", i)
@@ -282,18 +292,26 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestRecalled: what failed before a restart fails until it has answered, and is asked first.
+// TestRecalled: what failed before a restart fails until it has answered, for all Services that check it, and is asked first.
 func TestRecalled(t *testing.T) {
 	c := checkerWith(func() float64 { return 1 })
 	check := tcpCheck()
 	c.Set(web, check, targets(2), start)
+	c.Set(state.Name{Namespace: web.Namespace, Name: "other"}, check, targets(1), start)
 	f := state.Failure{Protocol: state.TCP, At: target(0).At, Since: start.Add(-time.Hour)}
 	is := c.of(web, check, target(0))
 	c.Restore(is, &f, start)
+	changed, notes := c.told()
+	if _, failing := c.Counts(); len(changed) != 2 || len(notes) > 0 || failing != 1 {
+		t.Errorf("changed: %v, told %v; %d fail", changed, notes, failing)
+	}
 	if list := c.Due(start); len(list) != 1 || list[0].Target != target(0) || !is.Down || is.Since != f.Since {
 		t.Fatalf("asked are %v; %+v", list, is)
 	} else {
 		c.Answered(list[0], answerIs(true), start)
+	}
+	if pause := is.next.Sub(start); pause != check.Interval*11/10 {
+		t.Errorf("the next question comes after %s", pause)
 	}
 	for n := 1; is.Down; n++ {
 		if n == int(check.Rise) {

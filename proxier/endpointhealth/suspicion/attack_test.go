@@ -26,7 +26,9 @@ func TestBorrowedEndpoints(t *testing.T) {
 		end := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80)
 		d.Suspect(end, Unanswered, []Member{{Service: tenant}}, begin)
 	}
-	d.Due(begin)
+	if n := len(first) - 1 + len(d.Due(begin)); n != maxQuestions/2 {
+		t.Errorf("%d questions of a tenant are on their way, want half of them", n)
+	}
 	d.Rates.Take(tenant.Namespace, time.Hour, begin)
 	d.Suspect(endpointNo(1), Unanswered, both, begin)
 	for _, q := range first {

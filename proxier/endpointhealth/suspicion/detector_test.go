@@ -222,12 +222,62 @@ func TestDetector(t *testing.T) {
 			s.answer(probe.NoAnswer, 2, 3)
 			s.ejects(None, 1) // it was ejected before
 		}},
+		{"two of five nodes fall at once, and a third one later", func(s *scene) {
+			s.fail(probe.NoAnswer, true, SomeAnswer, 1, 2)
+			s.now = s.now.Add(massWindow)
+			s.fail(probe.NoAnswer, true, SomeAnswer, 3)
+			s.ejects(None, 1, 2, 3)
+		}},
 		{"three of five nodes fall one after the other", func(s *scene) {
 			for _, i := range []int{1, 2, 3} {
 				s.fail(probe.NoAnswer, true, SomeAnswer, i)
 				s.now = s.now.Add(massWindow)
 			}
 			s.ejects(None, 1, 2, 3)
+		}},
+		{"witnesses decide about those who wait for them, and about no other", func(s *scene) {
+			s.suspect(1)
+			for range 2 {
+				for _, q := range s.d.Due(s.now) {
+					if !q.Witnesses {
+						s.d.Answered(q, probe.NoAnswer, true, s.now)
+					}
+				}
+			}
+			s.ejects(Asking)
+			s.d.Witnessed(SomeAnswer, s.now)
+			s.ejects(None, 1)
+			s.d.Witnessed(AllSilent, s.now)
+			s.ejects(None, 1)
+		}},
+		{"witnesses are asked about silence only, and once in a while", func(s *scene) {
+			var asked []int
+			for i, a := range []probe.Fault{probe.Refused, probe.NoAnswer, probe.NoAnswer} {
+				asked = append(asked, 0)
+				s.suspect(i)
+				for range 2 {
+					for _, q := range s.d.Due(s.now) {
+						if q.Witnesses {
+							asked[i]++
+							s.d.Witnessed(SomeAnswer, s.now)
+						} else {
+							s.d.Answered(q, a, true, s.now)
+						}
+					}
+				}
+			}
+			if !slices.Equal(asked, []int{0, 1, 0}) {
+				s.t.Errorf("witnesses are asked %v times", asked)
+			}
+		}},
+		{"the node of an endpoint is in doubt if nothing answers there", func(s *scene) {
+			for i, a := range []probe.Fault{probe.NoAnswer, probe.NoRoute, probe.Refused, probe.HostAnswers} {
+				s.suspect(i)
+				s.answer(a, i)
+			}
+			if got := s.d.doubts[true]; !slices.Equal(got, []string{"node-0", "node-1"}) {
+				s.t.Errorf("in doubt: %q", got)
+			}
 		}},
 		{"refusals on all nodes are no network failure", func(s *scene) {
 			s.fail(probe.Refused, true, SomeAnswer, 0, 1, 2, 3, 4, 5)
@@ -400,6 +450,35 @@ func TestNetworkIsTold(t *testing.T) {
 	}
 }
 
+// TestEpisodeIsTold: what people read of an endpoint, from the first suspicion until it is good again.
+func TestEpisodeIsTold(t *testing.T) {
+	s := newScene(t)
+	for i, tt := range []struct {
+		do   func()
+		want []Kind
+	}{
+		{func() { s.suspect(1); s.answer(probe.NoFault, 1) }, []Kind{SuspicionBegan, SuspicionEnded}},
+		{func() { s.fail(probe.NoAnswer, true, SomeAnswer, 1) }, []Kind{SuspicionBegan, Fell}},
+		{func() { s.fail(probe.NoFault, true, SomeAnswer) }, nil}, // one good answer
+		{func() { s.fail(probe.NoFault, true, SomeAnswer) }, []Kind{Recovered}},
+		{func() { s.refresh(web, Word{Node: "node-1", Ready: true, Serving: true}) }, nil}, // it is good already
+		{func() { s.fail(probe.Refused, true, SomeAnswer, 1) }, []Kind{SuspicionBegan, Fell}},
+		{func() { s.refresh(web, Word{Node: "node-2", Ready: true}) }, []Kind{NewWord}},
+	} {
+		begin, got := s.now, []Kind(nil)
+		tt.do()
+		for _, n := range s.d.notes {
+			if got = append(got, n.Kind); n.Record.At != endpointNo(1) || n.At.Before(begin) || n.At.After(s.now) {
+				t.Errorf("%d: told of %s at %s, want %s to %s", i, n.Record.At, n.At, begin, s.now)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%d: told %q, want %q", i, got, tt.want)
+		}
+		s.d.notes, s.now = nil, s.now.Add(firstPause)
+	}
+}
+
 // TestFallIsTold: that endpoints on many nodes fell at once is told once, with their Service, and again the next time.
 func TestFallIsTold(t *testing.T) {
 	s := newScene(t)
@@ -419,12 +498,13 @@ func TestFallIsTold(t *testing.T) {
 // TestRestoredAnswer: what is shown of an endpoint that failed before this process started, and which nodes have no witness.
 func TestRestoredAnswer(t *testing.T) {
 	s := newScene(t)
+	since := s.now.Add(-time.Hour)
 	for i, sure := range []bool{true, false} {
 		m := Member{Service: web, Word: Word{Node: "node-x"}, Nodes: 5}
-		s.d.Restore(&state.Failure{Protocol: state.TCP, At: endpointNo(i), Sure: sure}, m, s.now)
+		s.d.Restore(&state.Failure{Protocol: state.TCP, At: endpointNo(i), Sure: sure, Since: since}, m, s.now)
 	}
 	list := s.d.Records(web)
-	if len(list) != 2 || list[0].Answer != probe.Refused || list[1].Answer != probe.NoAnswer {
+	if len(list) != 2 || list[0].Answer != probe.Refused || list[1].Answer != probe.NoAnswer || list[0].Since != since {
 		t.Errorf("%+v", list)
 	}
 	if q := s.d.askWitnesses(); !slices.Equal(q.Nodes, []string{"node-x"}) || len(q.Suspects) != 2 {
