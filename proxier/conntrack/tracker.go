@@ -42,7 +42,7 @@ type tracked struct {
 	port    *udpPort // that serves it; nil: it was removed
 	by      engine   // who serves it
 	suspect bool
-	removal *int          // of the namespace that had it last; nil: a port serves it, or an earlier process did
+	removal *int          // of the namespace that took it away last; nil: none did
 	changed atomic.Uint64 // the revision of its last change; a running cleaning reads it
 }
 
@@ -268,7 +268,6 @@ func (t *Tracker) endRemoval(is *tracked) {
 	t.removed--
 	if is.removal != nil {
 		*is.removal--
-		is.removal = nil
 	}
 }
 

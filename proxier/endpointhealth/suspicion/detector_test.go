@@ -222,6 +222,15 @@ func TestDetector(t *testing.T) {
 			s.answer(probe.NoAnswer, 2, 3)
 			s.ejects(None, 1) // it was ejected before
 		}},
+		{"an endpoint on an unknown node waits for the next answers of others, too", func(s *scene) {
+			s.d.Suspect(endpointNo(7), Unanswered, []Member{{Service: web}}, s.now)
+			s.fail(probe.NoAnswer, true, SomeAnswer)
+			s.suspect(1, 2, 3)
+			s.answer(probe.NoAnswer, 1, 2, 3)
+			s.ejects(Doubtful)
+			s.answer(probe.NoFault, 1, 2, 3)
+			s.ejects(None, 7)
+		}},
 		{"two of five nodes fall at once, and a third one later", func(s *scene) {
 			s.fail(probe.NoAnswer, true, SomeAnswer, 1, 2)
 			s.now = s.now.Add(massWindow)
@@ -412,102 +421,5 @@ func BenchmarkDue(b *testing.B) {
 				d.notes = nil
 			}
 		})
-	}
-}
-
-// kinds lists what the detector has told since the last call, without what every suspicion causes.
-func (d *detector) kinds() (list []string) {
-	for _, n := range d.notes {
-		if k := n.Kind; k == FellAtOnce || k == NetworkLost || k == NetworkBack {
-			list = append(list, fmt.Sprint(k, n.Record.Service))
-		}
-	}
-	d.notes = nil
-	return list
-}
-
-// TestNetworkIsTold: that this node lost its network, and has it again, is told once each.
-func TestNetworkIsTold(t *testing.T) {
-	s := newScene(t)
-	none := fmt.Sprint(state.Name{})
-	for i, tt := range []struct {
-		is   Witnesses
-		want []string
-	}{
-		{NoWitness, nil},
-		{SomeAnswer, nil},
-		{AllSilent, []string{string(NetworkLost) + none}},
-		{AllSilent, nil},
-		{SomeAnswer, []string{string(NetworkBack) + none}},
-		{SomeAnswer, nil},
-		{AllSilent, []string{string(NetworkLost) + none}},
-		{NoWitness, []string{string(NetworkBack) + none}},
-	} {
-		s.d.Witnessed(tt.is, s.now)
-		if got := s.d.kinds(); !slices.Equal(got, tt.want) {
-			t.Errorf("%d: told %q, want %q", i, got, tt.want)
-		}
-	}
-}
-
-// TestEpisodeIsTold: what people read of an endpoint, from the first suspicion until it is good again.
-func TestEpisodeIsTold(t *testing.T) {
-	s := newScene(t)
-	for i, tt := range []struct {
-		do   func()
-		want []Kind
-	}{
-		{func() { s.suspect(1); s.answer(probe.NoFault, 1) }, []Kind{SuspicionBegan, SuspicionEnded}},
-		{func() { s.fail(probe.NoAnswer, true, SomeAnswer, 1) }, []Kind{SuspicionBegan, Fell}},
-		{func() { s.fail(probe.NoFault, true, SomeAnswer) }, nil}, // one good answer
-		{func() { s.fail(probe.NoFault, true, SomeAnswer) }, []Kind{Recovered}},
-		{func() { s.refresh(web, Word{Node: "node-1", Ready: true, Serving: true}) }, nil}, // it is good already
-		{func() { s.fail(probe.Refused, true, SomeAnswer, 1) }, []Kind{SuspicionBegan, Fell}},
-		{func() { s.refresh(web, Word{Node: "node-2", Ready: true}) }, []Kind{NewWord}},
-	} {
-		begin, got := s.now, []Kind(nil)
-		tt.do()
-		for _, n := range s.d.notes {
-			if got = append(got, n.Kind); n.Record.At != endpointNo(1) || n.At.Before(begin) || n.At.After(s.now) {
-				t.Errorf("%d: told of %s at %s, want %s to %s", i, n.Record.At, n.At, begin, s.now)
-			}
-		}
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%d: told %q, want %q", i, got, tt.want)
-		}
-		s.d.notes, s.now = nil, s.now.Add(firstPause)
-	}
-}
-
-// TestFallIsTold: that endpoints on many nodes fell at once is told once, with their Service, and again the next time.
-func TestFallIsTold(t *testing.T) {
-	s := newScene(t)
-	s.fail(probe.NoAnswer, true, SomeAnswer, 0)
-	if s.d.failures(web, s.now); len(s.d.kinds()) > 0 {
-		t.Error("one endpoint is no fall")
-	}
-	s.fail(probe.NoAnswer, true, SomeAnswer, 1, 2)
-	for range 2 {
-		s.d.failures(web, s.now)
-	}
-	if got, want := s.d.kinds(), []string{fmt.Sprint(FellAtOnce, web)}; !slices.Equal(got, want) {
-		t.Errorf("told %q, want %q", got, want)
-	}
-}
-
-// TestRestoredAnswer: what is shown of an endpoint that failed before this process started, and which nodes have no witness.
-func TestRestoredAnswer(t *testing.T) {
-	s := newScene(t)
-	since := s.now.Add(-time.Hour)
-	for i, sure := range []bool{true, false} {
-		m := Member{Service: web, Word: Word{Node: "node-x"}, Nodes: 5}
-		s.d.Restore(&state.Failure{Protocol: state.TCP, At: endpointNo(i), Sure: sure, Since: since}, m, s.now)
-	}
-	list := s.d.Records(web)
-	if len(list) != 2 || list[0].Answer != probe.Refused || list[1].Answer != probe.NoAnswer || list[0].Since != since {
-		t.Errorf("%+v", list)
-	}
-	if q := s.d.askWitnesses(); !slices.Equal(q.Nodes, []string{"node-x"}) || len(q.Suspects) != 2 {
-		t.Errorf("nodes %q, suspects %v", q.Nodes, q.Suspects)
 	}
 }

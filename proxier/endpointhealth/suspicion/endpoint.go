@@ -82,7 +82,7 @@ type Record struct {
 // endpoint is what the detector knows of an endpoint under suspicion.
 type endpoint struct {
 	Record
-	fails    int       // bad answers in a row
+	fails    int       // bad answers in this phase
 	rises    int       // good answers in a row
 	fell     bool      // it failed without a word, as an endpoint of a dead node does
 	next     time.Time // when to ask again; of a calm one: when to forget it
@@ -185,7 +185,7 @@ func (s *suspects) mass() (sure, maybe bool) {
 		}
 	}
 	sure = isMass(fell, nodes)
-	return sure, sure || len(fell) > 0 && isMass(doubted, nodes)
+	return sure, sure || isMass(doubted, nodes)
 }
 
 func earliest(times map[string]time.Time, node string, at time.Time) {

@@ -101,7 +101,7 @@ func (d *Detector) good(e *endpoint, now time.Time) {
 	case e.rises >= goodToRise:
 		d.clear(e, Recovered, now)
 	default:
-		e.fails, e.next = 0, now.Add(d.spread(firstPause))
+		e.next = now.Add(d.spread(firstPause))
 	}
 }
 
