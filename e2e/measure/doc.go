@@ -5,7 +5,8 @@
 //	compare.go   connections through a proxy's rules, through one rule, and without rules
 //	process.go   CPU time and memory of a process, memory of the kernel
 //	machine.go   the machine that was measured
-//	table.go     Markdown tables; plot.go and timeline.go: SVG pictures
+//	table.go     Markdown tables
+//	plot.go      SVG pictures: lines over logarithmic axes; timeline.go: over seconds
 //
 // It knows nothing of Verdict or of kube-proxy.
 package measure

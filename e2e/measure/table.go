@@ -2,8 +2,9 @@ package measure
 
 import (
 	"fmt"
+	"slices"
 	"strings"
-	"unicode/utf8"
+	"text/tabwriter"
 )
 
 // Table has rows of cells. It prints them as Markdown with aligned columns, which is readable as plain text, too.
@@ -17,34 +18,15 @@ func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
 // String is the table in Markdown.
 func (t *Table) String() string {
-	widths := make([]int, len(t.Head))
-	for _, row := range append([][]string{t.Head}, t.Rows...) {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
 	var b strings.Builder
-	writeRow(&b, t.Head, widths)
-	b.WriteString("|")
-	for _, w := range widths {
-		b.WriteString(strings.Repeat("-", w+2) + "|")
+	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
+	rule := slices.Repeat([]string{"---"}, len(t.Head))
+	for _, row := range append([][]string{t.Head, rule}, t.Rows...) {
+		cells := append(slices.Clone(row), make([]string, len(t.Head)-len(row))...)
+		fmt.Fprintf(w, "| %s\t|\n", strings.Join(cells, "\t| "))
 	}
-	b.WriteString("\n")
-	for _, row := range t.Rows {
-		writeRow(&b, row, widths)
-	}
+	_ = w.Flush() // a Builder takes everything
 	return b.String()
-}
-
-func writeRow(b *strings.Builder, row []string, widths []int) {
-	for i, w := range widths {
-		cell := ""
-		if i < len(row) {
-			cell = row[i]
-		}
-		b.WriteString("| " + cell + strings.Repeat(" ", w-utf8.RuneCountInString(cell)) + " ")
-	}
-	b.WriteString("|\n")
 }
 
 // Count prints a number with commas: 50,000.

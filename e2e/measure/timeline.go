@@ -1,9 +1,9 @@
 package measure
 
 import (
-	"fmt"
-	"html"
-	"strings"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
 )
 
 // Timeline is a picture of panels, one above the other, with seconds on their common axis and the same lines in each. An
@@ -24,77 +24,33 @@ type Panel struct {
 	Lines [][]float64 // the values of each line, second by second
 }
 
-// Layout in pixels.
-const (
-	timelineWidth, panelHeight  = 860, 170
-	timelineLeft, timelineRight = 70, 20
-	timelineTop, panelDistance  = 90, 220
-	legendWidth                 = 220
-)
-
-func (t *Timeline) seconds() (most int) {
-	for _, p := range t.Panels {
-		for _, l := range p.Lines {
-			most = max(most, len(l))
-		}
-	}
-	return most
-}
-
-// across is where a second begins.
-func (t *Timeline) across(second int) float64 {
-	share := float64(second-t.Begin) / float64(max(t.seconds(), 1))
-	return timelineLeft + share*(timelineWidth-timelineLeft-timelineRight)
-}
-
 // SVG draws the timeline. It has its own background and is readable on a dark page, too.
 func (t *Timeline) SVG() string {
-	height := timelineTop + len(t.Panels)*panelDistance
-	var b strings.Builder
-	fmt.Fprintf(&b, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %[1]d %[2]d' width='%[1]d' height='%[2]d' role='img' %[3]s>\n",
-		timelineWidth, height, plotFont)
-	fmt.Fprintf(&b, "<title>%s</title>\n<rect width='100%%' height='100%%' fill='%s'/>\n", html.EscapeString(t.Title), plotBackground)
-	text(&b, timelineLeft, 28, "start", plotText, 17, t.Title)
-	for i, name := range t.Names {
-		x := timelineLeft + legendWidth*i
-		fmt.Fprintf(&b, "<rect x='%d' y='42' width='14' height='4' fill='%s'/>\n", x, plotColors()[i])
-		text(&b, float64(x+20), 50, "start", plotText, 13, name)
-	}
-	for i, p := range t.Panels {
-		t.panel(&b, p, float64(timelineTop+i*panelDistance))
-	}
-	text(&b, timelineWidth/2, float64(height-6), "middle", plotText, 13, t.X)
-	b.WriteString("</svg>\n")
-	return b.String()
-}
-
-// panel draws axes and lines.
-func (t *Timeline) panel(b *strings.Builder, p Panel, top float64) {
-	bottom := top + panelHeight
-	text(b, timelineLeft, top-8, "start", plotText, 13, p.Title)
-	for i := range 3 {
-		y := bottom - float64(i)*panelHeight/2
-		fmt.Fprintf(b, "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' stroke='%s'/>\n", timelineLeft, timelineWidth-timelineRight, y, y, plotGrid)
-		text(b, timelineLeft-8, y+4, "end", plotText, 12, fmt.Sprintf("%g", p.Most*float64(i)/2))
-	}
-	for s := t.Begin; s <= t.Begin+t.seconds(); s++ {
-		if s%5 == 0 {
-			text(b, t.across(s), bottom+18, "middle", plotText, 12, fmt.Sprint(s))
+	var charts []*plot.Plot
+	for _, p := range t.Panels {
+		chart := newChart(p.Title, t.X)
+		if len(charts) == 0 {
+			chart.Title.Text = t.Title + "\n" + p.Title
 		}
+		for i, values := range p.Lines {
+			addLine(chart, i, t.Names[i], t.points(values, p.Most))
+		}
+		chart.X.Min, chart.Y.Min, chart.Y.Max = float64(t.Begin), 0, p.Most
+		event, err := plotter.NewLine(plotter.XYs{{Y: 0}, {Y: p.Most}})
+		if err != nil {
+			panic(err) // the numbers are these
+		}
+		event.Dashes = []vg.Length{4, 4}
+		chart.Add(event)
+		charts = append(charts, chart)
 	}
-	fmt.Fprintf(b, "<line x1='%.1[1]f' x2='%.1[1]f' y1='%.1[2]f' y2='%.1[3]f' stroke='%[4]s' stroke-dasharray='4'/>\n",
-		t.across(0), top, bottom, plotMute)
-	for i, line := range p.Lines {
-		t.line(b, plotColors()[i], p.Most, bottom, line)
-	}
+	return picture(40+170*len(charts), charts...)
 }
 
-// line draws values in the middle of their seconds.
-func (t *Timeline) line(b *strings.Builder, color string, most, bottom float64, values []float64) {
-	half := (t.across(1) - t.across(0)) / 2
-	var points []string
+// points are values in the middle of their seconds, and at most at the upper end of the axis.
+func (t *Timeline) points(values []float64, most float64) (list plotter.XYs) {
 	for i, v := range values {
-		points = append(points, fmt.Sprintf("%.1f,%.1f", t.across(t.Begin+i)+half, bottom-min(v/most, 1)*panelHeight))
+		list = append(list, plotter.XY{X: float64(t.Begin+i) + 0.5, Y: min(v, most)})
 	}
-	fmt.Fprintf(b, "<polyline points='%s' fill='none' stroke='%s' stroke-width='2'/>\n", strings.Join(points, " "), color)
+	return list
 }

@@ -18,8 +18,7 @@
 // it, and compare: they have little to decide, and most of their code cannot run without a kernel.
 //
 //	main.go       flags, and the report
-//	load.go       packages with their types
-//	operators.go  the ways to change code
+//	operators.go  reads packages with their types; the ways to change code
 //	rules.go      the ways to change rules: a lost part, a swapped constant
 //	noise.go      what is left alone
 //	edit.go       a copy of the source with all mutants

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"go/token"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -85,7 +84,7 @@ func zzWithout[S ~[]E, E any](id, i int, list S) S {
 `
 
 // overlay writes copies of the files with mutants, and the list of them for the go command. It returns the list's name.
-func overlay(dir string, fset *token.FileSet, chosen []*mutant) (string, error) {
+func overlay(dir string, chosen []*mutant) (string, error) {
 	replace := map[string]string{}
 	write := func(path, text string) error {
 		replace[path] = filepath.Join(dir, fmt.Sprintf("%d-%s", len(replace), filepath.Base(path)))
@@ -102,7 +101,11 @@ func overlay(dir string, fset *token.FileSet, chosen []*mutant) (string, error) 
 		}
 	}
 	for path, list := range files {
-		if err := write(path, rewrite(fset, list)); err != nil {
+		source, err := os.ReadFile(path)
+		if err == nil {
+			err = write(path, rewrite(source, list))
+		}
+		if err != nil {
 			return "", err
 		}
 	}
@@ -115,15 +118,14 @@ func overlay(dir string, fset *token.FileSet, chosen []*mutant) (string, error) 
 }
 
 // rewrite returns the source of a file with all its mutants.
-func rewrite(fset *token.FileSet, list []*mutant) string {
-	slices.SortFunc(list, func(a, b *mutant) int { return int(a.begin - b.begin) })
-	source, done := list[0].pkg.sources[list[0].file], 0
+func rewrite(source []byte, list []*mutant) string {
+	slices.SortFunc(list, func(a, b *mutant) int { return a.begin - b.begin })
 	var b strings.Builder
+	done := 0
 	for _, m := range list {
-		begin, end := fset.Position(m.begin).Offset, fset.Position(m.end).Offset
-		b.Write(source[done:begin])
+		b.Write(source[done:m.begin])
 		b.WriteString(strings.ReplaceAll(m.new, idMark, fmt.Sprint(m.id)))
-		done = end
+		done = m.end
 	}
 	b.Write(source[done:])
 	return b.String()

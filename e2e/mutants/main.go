@@ -3,7 +3,6 @@ package main
 import (
 	"flag"
 	"fmt"
-	"go/token"
 	"io"
 	"os"
 	"path/filepath"
@@ -65,28 +64,20 @@ func run(o options) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	fset := token.NewFileSet()
-	packages, err := load(root, fset, strings.Fields(o.targets))
+	names, all, err := find(root, strings.Fields(o.targets))
 	if err != nil {
 		return err
 	}
-	var all []*mutant
-	var names []string
-	for _, p := range packages {
-		names = append(names, p.ImportPath)
-		for _, m := range p.find(fset) {
-			if strings.Contains(m.operator, o.only) {
-				m.at.Filename, _ = filepath.Rel(root, m.at.Filename)
-				all = append(all, m)
-			}
-		}
+	all = slices.DeleteFunc(all, func(m *mutant) bool { return !strings.Contains(m.operator, o.only) })
+	for _, m := range all {
+		m.at.Filename, _ = filepath.Rel(root, m.at.Filename)
 	}
 	possible := len(all)
 	if all, err = o.listed(all); err != nil {
 		return err
 	}
 	chosen := choose(all, o.n, o.seed)
-	fmt.Fprintf(o.out, "%d of %d possible mutants in %d packages, seed %d\n", len(chosen), possible, len(packages), o.seed)
+	fmt.Fprintf(o.out, "%d of %d possible mutants in %d packages, seed %d\n", len(chosen), possible, len(names), o.seed)
 	if o.list {
 		slices.SortFunc(chosen, func(a, b *mutant) int { return strings.Compare(a.String(), b.String()) })
 		for _, m := range chosen {
@@ -94,7 +85,7 @@ func run(o options) error {
 		}
 		return nil
 	}
-	changes, err := overlay(work, fset, chosen)
+	changes, err := overlay(work, chosen)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"go/token"
 	"os"
 	"path/filepath"
 	"strings"
@@ -104,12 +103,11 @@ func runOn(t *testing.T, dir string, change func(*options)) string {
 // found lists the mutants of a package with this source.
 func found(t *testing.T, source string) (all string) {
 	t.Helper()
-	fset := token.NewFileSet()
-	packages, err := load(module(t, source, "package calc\n"), fset, []string{"./..."})
+	_, mutants, err := find(module(t, source, "package calc\n"), []string{"./..."})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range packages[0].find(fset) {
+	for _, m := range mutants {
 		all += m.String() + "\n"
 	}
 	return all

@@ -6,6 +6,8 @@ import (
 	"go/types"
 	"slices"
 	"strings"
+
+	"golang.org/x/tools/go/types/typeutil"
 )
 
 // isNoise reports whether no test could or should notice a change of a node: it only writes the log, reserves memory, or is
@@ -37,7 +39,7 @@ func (f *finder) isSymmetric(call *ast.CallExpr) bool {
 
 // isZero reports whether an expression is the zero of its type, so that a field without it is the same.
 func (f *finder) isZero(e ast.Expr) bool {
-	tv := f.pkg.info.Types[e]
+	tv := f.info.Types[e]
 	if tv.IsNil() {
 		return true
 	}
@@ -81,10 +83,10 @@ func (f *finder) isLog(call *ast.CallExpr) bool {
 
 // isCapacity reports whether a node is what a call of make reserves for later.
 func (f *finder) isCapacity(call *ast.CallExpr, n ast.Node) bool {
-	if !f.pkg.info.Types[call.Fun].IsBuiltin() || f.text(call.Fun) != "make" || len(call.Args) < 2 {
+	if !f.info.Types[call.Fun].IsBuiltin() || f.text(call.Fun) != "make" || len(call.Args) < 2 {
 		return false
 	}
-	_, isMap := f.pkg.info.Types[call].Type.Underlying().(*types.Map)
+	_, isMap := f.info.Types[call].Type.Underlying().(*types.Map)
 	return n == call.Args[len(call.Args)-1] && (isMap || len(call.Args) == 3)
 }
 
@@ -95,14 +97,8 @@ func (f *finder) isFormat(call *ast.CallExpr) bool {
 
 // callee is the full name of the function or method that a call names.
 func (f *finder) callee(call *ast.CallExpr) string {
-	fun := ast.Unparen(call.Fun)
-	if sel, ok := fun.(*ast.SelectorExpr); ok {
-		fun = sel.Sel
-	}
-	if id, ok := fun.(*ast.Ident); ok {
-		if fn, ok := f.pkg.info.Uses[id].(*types.Func); ok {
-			return fn.Origin().FullName()
-		}
+	if fn, ok := typeutil.Callee(f.info, call).(*types.Func); ok {
+		return fn.Origin().FullName()
 	}
 	return ""
 }

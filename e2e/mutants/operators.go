@@ -5,15 +5,18 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"os"
+
+	"golang.org/x/tools/go/packages"
 )
 
 // mutant is one change: the text from begin to end becomes new, in which idMark is the number of the mutant. The new text
 // does what the old one did, unless the process runs this mutant.
 type mutant struct {
 	id         int
-	pkg        *pkg
+	pkg        *packages.Package
 	file       string
-	begin, end token.Pos
+	begin, end int // offsets in the file
 	at         token.Position
 	operator   string
 	old, new   string
@@ -23,34 +26,40 @@ const idMark = "\x00"
 
 // finder collects the mutants of a file.
 type finder struct {
-	pkg     *pkg
-	fset    *token.FileSet
+	pkg     *packages.Package
+	info    *types.Info
 	file    string
+	source  []byte
 	syntax  *ast.File
-	parents []ast.Node
+	parents []ast.Node // of the current node
 	found   []*mutant
 }
 
-// find returns all mutants of a package.
-func (p *pkg) find(fset *token.FileSet) (out []*mutant) {
-	for _, name := range p.GoFiles {
-		for path, syntax := range p.files {
-			if fset.Position(syntax.Pos()).Filename != path || !sameBase(path, name) {
-				continue
+// find returns all mutants of the packages that the patterns name.
+func find(dir string, patterns []string) (names []string, found []*mutant, err error) {
+	list, err := packages.Load(&packages.Config{Mode: packages.LoadSyntax, Dir: dir}, patterns...)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, p := range list {
+		for _, e := range p.Errors {
+			return nil, nil, fmt.Errorf("read package %s: %w", p.PkgPath, e)
+		}
+		names = append(names, p.PkgPath)
+		for _, syntax := range p.Syntax {
+			f := &finder{pkg: p, info: p.TypesInfo, file: p.Fset.Position(syntax.FileStart).Filename, syntax: syntax}
+			if f.source, err = os.ReadFile(f.file); err != nil {
+				return nil, nil, err
 			}
-			f := &finder{pkg: p, fset: fset, file: path, syntax: syntax}
-			ast.Inspect(syntax, f.visit)
-			out = append(out, f.found...)
+			ast.PreorderStack(syntax, nil, f.visit)
+			found = append(found, f.found...)
 		}
 	}
-	return out
+	return names, found, nil
 }
 
-func (f *finder) visit(n ast.Node) bool {
-	if n == nil {
-		f.parents = f.parents[:len(f.parents)-1]
-		return false
-	}
+func (f *finder) visit(n ast.Node, parents []ast.Node) bool {
+	f.parents = parents
 	if isFixed(n) || f.isNoise(n) {
 		return false
 	}
@@ -72,7 +81,6 @@ func (f *finder) visit(n ast.Node) bool {
 	case ast.Stmt:
 		f.statement(n)
 	}
-	f.parents = append(f.parents, n)
 	return true
 }
 
@@ -96,14 +104,16 @@ func (f *finder) parent() ast.Node {
 	return f.parents[len(f.parents)-1]
 }
 
+func (f *finder) offset(p token.Pos) int { return f.pkg.Fset.Position(p).Offset }
+
 // text is the source of a node.
 func (f *finder) text(n ast.Node) string {
-	return string(f.pkg.sources[f.file][f.fset.Position(n.Pos()).Offset:f.fset.Position(n.End()).Offset])
+	return string(f.source[f.offset(n.Pos()):f.offset(n.End())])
 }
 
 func (f *finder) add(n ast.Node, operator, format string, args ...any) {
 	f.found = append(f.found, &mutant{
-		pkg: f.pkg, file: f.file, begin: n.Pos(), end: n.End(), at: f.fset.Position(n.Pos()),
+		pkg: f.pkg, file: f.file, begin: f.offset(n.Pos()), end: f.offset(n.End()), at: f.pkg.Fset.Position(n.Pos()),
 		operator: operator, old: f.text(n), new: fmt.Sprintf(format, args...),
 	})
 }
@@ -143,7 +153,7 @@ func neighbors(op token.Token) []token.Token {
 
 // binary swaps an operator, and loses one of two flags. It leaves constants and strings alone.
 func (f *finder) binary(e *ast.BinaryExpr) {
-	whole := f.pkg.info.Types[e]
+	whole := f.info.Types[e]
 	name, ok := f.typeName(whole.Type)
 	if whole.Value != nil {
 		if e.Op == token.OR && ok && f.mayVary(e) {
@@ -165,7 +175,7 @@ func (f *finder) binary(e *ast.BinaryExpr) {
 
 // offByOne adds one to a number.
 func (f *finder) offByOne(lit *ast.BasicLit) {
-	name, ok := f.typeName(f.pkg.info.Types[lit].Type)
+	name, ok := f.typeName(f.info.Types[lit].Type)
 	if lit.Kind == token.INT && ok && !f.isOrder(lit) && f.mayVary(lit) {
 		f.add(lit, "off by one", "zzOneMore[%s](%s, %s)", name, idMark, lit.Value)
 	}

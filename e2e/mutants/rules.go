@@ -6,14 +6,13 @@ import (
 	"go/constant"
 	"go/token"
 	"go/types"
-	"path/filepath"
 	"slices"
 	"strings"
 )
 
 // literal loses an element of a slice, and a field of a struct: a statement of a rule, a rule of a chain, a flag.
 func (f *finder) literal(lit *ast.CompositeLit) {
-	t := f.pkg.info.Types[lit].Type
+	t := f.info.Types[lit].Type
 	if t == nil {
 		return
 	}
@@ -54,8 +53,8 @@ func fieldType(s *types.Struct, key ast.Expr) types.Type {
 
 // call loses an argument of a list, and swaps two arguments of the same type.
 func (f *finder) call(c *ast.CallExpr) {
-	signature, ok := f.pkg.info.Types[c.Fun].Type.(*types.Signature)
-	if !ok || c.Ellipsis.IsValid() || f.pkg.info.Types[c.Fun].IsBuiltin() {
+	signature, ok := f.info.Types[c.Fun].Type.(*types.Signature)
+	if !ok || c.Ellipsis.IsValid() || f.info.Types[c.Fun].IsBuiltin() {
 		return
 	}
 	fixed := signature.Params().Len()
@@ -116,11 +115,11 @@ func (f *finder) swapConstant(e ast.Expr) {
 	if !ok {
 		return
 	}
-	c, ok := f.pkg.info.Uses[id].(*types.Const)
+	c, ok := f.info.Uses[id].(*types.Const)
 	if !ok || c.Pkg() == nil || c.Parent() != c.Pkg().Scope() || !f.mayVary(e) {
 		return
 	}
-	whole := f.pkg.info.Types[e].Type
+	whole := f.info.Types[e].Type
 	name, ok := f.typeName(whole)
 	other := neighbor(c, whole)
 	if ok && other != "" {
@@ -180,13 +179,13 @@ func (f *finder) mayVary(e ast.Expr) bool {
 	case *ast.CaseClause:
 		return false // the compiler rejects duplicates, and jump tables need constants
 	case ast.Expr:
-		if tv, ok := f.pkg.info.Types[p]; ok && tv.Value != nil {
+		if tv, ok := f.info.Types[p]; ok && tv.Value != nil {
 			return false
 		}
 		if b, ok := p.(*ast.BinaryExpr); ok && (b.Op.String() == "<<" || b.Op.String() == ">>") {
 			return false
 		}
-		if c, ok := p.(*ast.CallExpr); ok && f.pkg.info.Types[c.Fun].IsType() {
+		if c, ok := p.(*ast.CallExpr); ok && f.info.Types[c.Fun].IsType() {
 			return false
 		}
 	}
@@ -200,7 +199,7 @@ func (f *finder) typeName(t types.Type) (name string, ok bool) {
 	}
 	ok = true
 	name = types.TypeString(types.Default(t), func(p *types.Package) string {
-		if p.Path() == f.pkg.ImportPath {
+		if p.Path() == f.pkg.PkgPath {
 			return ""
 		}
 		for _, spec := range f.syntax.Imports {
@@ -217,7 +216,7 @@ func (f *finder) typeName(t types.Type) (name string, ok bool) {
 	})
 	if named, isNamed := t.(*types.Named); isNamed {
 		o := named.Obj()
-		ok = ok && (o.Exported() || o.Pkg() == nil || o.Pkg().Path() == f.pkg.ImportPath)
+		ok = ok && (o.Exported() || o.Pkg() == nil || o.Pkg().Path() == f.pkg.PkgPath)
 	}
 	_, isParameter := t.(*types.TypeParam)
 	_, isTuple := t.(*types.Tuple)
@@ -227,8 +226,6 @@ func (f *finder) typeName(t types.Type) (name string, ok bool) {
 	}
 	return name, ok
 }
-
-func sameBase(path, name string) bool { return filepath.Base(path) == name }
 
 func (m *mutant) String() string {
 	return fmt.Sprintf("%s:%d: %s: %s", m.at.Filename, m.at.Line, m.operator, strings.Join(strings.Fields(m.old), " "))

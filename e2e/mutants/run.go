@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/tools/go/packages"
 
 	"github.com/verdict-proxy/verdict/e2e/program"
 )
@@ -129,40 +131,24 @@ func (r *runner) explore(b *binary) error {
 
 // dependents lists the packages of the suite: the targets, or those with tests that import a target.
 func (r *runner) dependents(targets []string) (out []*binary, err error) {
-	text, err := command(r.root, nil, "go", "list", "-test", "-json=ImportPath,ForTest,Dir,Deps", "-tags", r.suite.tags, "./...")
+	mode := packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedDeps
+	list, err := packages.Load(&packages.Config{Mode: mode, Dir: r.root, Tests: true, BuildFlags: []string{"-tags", r.suite.tags}}, "./...")
 	if err != nil {
 		return nil, err
 	}
-	wanted := map[string]bool{}
-	for _, t := range targets {
-		wanted[t] = true
-	}
-	var later []*binary
-	for d := json.NewDecoder(strings.NewReader(string(text))); d.More(); {
-		var p struct {
-			ImportPath, ForTest, Dir string
-			Deps                     []string
-		}
-		if err := d.Decode(&p); err != nil {
-			return nil, err
-		}
-		name, isTest := strings.CutSuffix(p.ImportPath, ".test")
+	for _, p := range list {
+		name, isTest := strings.CutSuffix(p.PkgPath, ".test")
 		if !isTest {
 			continue
 		}
-		b := &binary{pkg: name, dir: p.Dir}
-		uses := slices.ContainsFunc(p.Deps, func(dep string) bool { dep, _, _ = strings.Cut(dep, " "); return wanted[dep] })
-		switch near := func(t string) bool { return t == name || path.Dir(t) == name }; {
-		case slices.ContainsFunc(targets, near):
-			out = append(out, b)
-		case uses:
-			later = append(later, b)
+		own := slices.ContainsFunc(targets, func(t string) bool { return t == name || path.Dir(t) == name })
+		uses := false
+		packages.Visit([]*packages.Package{p}, nil, func(dep *packages.Package) { uses = uses || slices.Contains(targets, dep.PkgPath) })
+		if own == r.suite.own && (own || uses) {
+			out = append(out, &binary{pkg: name, dir: p.Dir})
 		}
 	}
-	if r.suite.own {
-		return out, nil
-	}
-	return later, nil
+	return out, nil
 }
 
 // numbers reads the mutants that a process has reached.
@@ -241,4 +227,16 @@ func (r *runner) kills(m *mutant) (by string, reached bool) {
 func tail(text []byte, lines int) string {
 	all := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return strings.Join(all[max(len(all)-lines, 0):], "\n")
+}
+
+// command runs a program in a folder and returns its standard output.
+func command(dir string, env []string, name string, args ...string) ([]byte, error) {
+	cmd := exec.Command(name, args...)
+	var errText bytes.Buffer
+	cmd.Dir, cmd.Env, cmd.Stderr = dir, append(os.Environ(), env...), &errText
+	out, err := cmd.Output()
+	if err != nil {
+		return out, fmt.Errorf("%s: %w\n%s", cmd, err, errText.Bytes())
+	}
+	return out, nil
 }

@@ -31,7 +31,7 @@ func TestTable(t *testing.T) {
 	bad := example("bad", rate.Refused, rate.Refused, rate.Unreachable, rate.Timeout, rate.Timeout, rate.Timeout, rate.Reset, rate.Silent)
 	const want = `
 | connections | proxy | number | refused | unreachable | timeout | cut after the handshake | late | p50     | p99      | slowest  |
-|-------------|-------|--------|---------|-------------|---------|-------------------------|------|---------|----------|----------|
+| ---         | ---   | ---    | ---     | ---         | ---     | ---                     | ---  | ---     | ---      | ---      |
 | from a pod  | bad   | 10     | 2       | 1           | 3       | 2                       | 1    | 1.00 ms | 1,100 ms | 1,100 ms |
 | from a pod  | good  | 2      | 0       | 0           | 0       | 0                       | 1    | 1.00 ms | 1,100 ms | 1,100 ms |
 `
