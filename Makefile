@@ -12,6 +12,7 @@ GOVULNCHECK   := v1.8.0
 VULN          := .cache/govulncheck-$(GOVULNCHECK)
 GOTESTSUM     := v1.13.0
 SUM           := .cache/gotestsum-$(GOTESTSUM)
+CYCLONEDX     := v1.10.0
 TEST_PACKAGES := nftables iproute2 conntrack iptables systemd chromium fonts-dejavu-core keepalived debootstrap curl
 CLUSTER_PACKAGES := containerd runc containernetworking-plugins buildah procps
 NEIGHBOR_PACKAGES := dbus-daemon dnsmasq-base docker.io firewalld frr ipset iptables keepalived libvirt-clients libvirt-daemon-system netavark ufw
@@ -235,8 +236,7 @@ $(VULN):
 
 .PHONY: sbom
 sbom: build ## write bin/verdict.sbom.json: the modules in bin/verdict, with versions and checksums (CycloneDX)
-	VERSION='$(VERSION)' $(GO) run ./e2e/sbom bin/verdict >bin/.sbom
-	mv bin/.sbom bin/verdict.sbom.json
+	$(GO) run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX) bin -json -std -noserial -notimestamp -version '$(VERSION)' -output bin/verdict.sbom.json bin/verdict
 
 .PHONY: reproducible
 reproducible: ## build the latest commit twice, in different surroundings, and compare the binaries
