@@ -3,6 +3,8 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -112,21 +114,16 @@ func (r Result) String() string {
 	return string(r.Outcome)
 }
 
-// errSilence means that no answer came in time.
-var errSilence = errors.New("no answer")
-
-// errEnd means that the server closed the connection.
-var errEnd = errors.New("closed by the server")
-
 func resultOf(err error) Result {
+	var late net.Error
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):
 		return Result{Outcome: Refused}
-	case errors.Is(err, errSilence):
+	case errors.As(err, &late) && late.Timeout():
 		return Result{Outcome: Dropped}
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENONET):
 		return Result{Outcome: Unreachable}
-	case errors.Is(err, unix.ECONNRESET), errors.Is(err, errEnd):
+	case errors.Is(err, unix.ECONNRESET), errors.Is(err, io.EOF):
 		return Result{Outcome: Broken}
 	}
 	return Result{Outcome: Failed, Err: err}

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -85,29 +87,18 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
 }
 
-func fromSockaddr(sa unix.Sockaddr) netip.Addr {
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrFrom4(sa.Addr)
-	case *unix.SockaddrInet6:
-		return netip.AddrFrom16(sa.Addr)
-	}
-	return netip.Addr{}
-}
+// rawSCTP is the network of raw sockets for SCTP, as package net has it.
+const rawSCTP = "ip:132"
 
-// receiveSCTP reads one packet; ok reports whether it is one of these. In IPv4, raw sockets also deliver the IP header.
-func receiveSCTP(fd int) (p sctpPacket, from netip.Addr, ok bool, err error) {
+// receiveSCTP reads one packet; ok reports whether it is one of these.
+func receiveSCTP(conn *net.IPConn) (p sctpPacket, from netip.Addr, ok bool, err error) {
 	buf := make([]byte, 2000)
-	n, sa, err := unix.Recvfrom(fd, buf, 0)
+	n, sender, err := conn.ReadFromIP(buf)
 	if err != nil {
 		return p, from, false, err
 	}
-	b, from := buf[:n], fromSockaddr(sa)
-	if from.Is4() && n > 20 {
-		b = b[int(b[0]&15)*4:]
-	}
-	p, ok = decodeSCTP(b)
-	return p, from, ok, nil
+	p, ok = decodeSCTP(buf[:n])
+	return p, addrOf(sender), ok, nil
 }
 
 // newInit is a request to a port.
@@ -120,23 +111,65 @@ func (p *sctpPacket) answers(request *sctpPacket) bool {
 	return p.chunk == sctpInitAck && p.dport == request.sport && p.vtag == request.initTag
 }
 
+// answer waits for the reply to a request.
+func (p *sctpPacket) answer(conn *net.IPConn) (string, error) {
+	for {
+		got, _, ok, err := receiveSCTP(conn)
+		if err != nil {
+			return "", err
+		}
+		if ok && got.answers(p) {
+			return string(got.text), nil
+		}
+	}
+}
+
 // listenKernelSCTP listens at one address, in the namespace of the calling thread. An association then uses no other
 // address of the server. Package net has no SCTP, but it serves a listening socket of SCTP as one of TCP: both are
 // streams with the same system calls.
 func listenKernelSCTP(at netip.AddrPort) (net.Listener, error) {
-	family := FamilyOf(at.Addr())
-	fd, err := unix.Socket(domain(family), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
-	if err != nil {
-		return nil, fmt.Errorf("open an SCTP socket (the kernel needs module sctp): %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "sctp")
-	defer f.Close() // the listener has a copy
-	err = errors.Join(
-		os.NewSyscallError("bind", unix.Bind(fd, sockaddr(at))),
-		os.NewSyscallError("listen", unix.Listen(fd, 64)),
-	)
+	f, err := kernelSCTP(FamilyOf(at.Addr()), at)
 	if err != nil {
 		return nil, err
 	}
+	defer f.Close() // the listener has a copy
+	if err := unix.Listen(int(f.Fd()), 64); err != nil {
+		return nil, os.NewSyscallError("listen", err)
+	}
 	return net.FileListener(f)
+}
+
+// kernelSCTP opens a socket of the kernel's own implementation, at an address unless that is zero.
+func kernelSCTP(f Family, own netip.AddrPort) (*os.File, error) {
+	fd, err := unix.Socket(domain(f), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+	if err != nil {
+		return nil, fmt.Errorf("open an SCTP socket (the kernel needs module sctp): %w", err)
+	}
+	if own.Addr().IsValid() {
+		if err := unix.Bind(fd, sockaddr(own)); err != nil {
+			return nil, errors.Join(os.NewSyscallError("bind", err), unix.Close(fd))
+		}
+	}
+	return os.NewFile(uintptr(fd), "sctp"), nil
+}
+
+// dialKernelSCTP connects with the kernel's own implementation.
+func dialKernelSCTP(q Question) (net.Conn, error) {
+	f, err := kernelSCTP(FamilyOf(q.To.Addr()), netip.AddrPortFrom(q.From, 0))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // the connection has a copy
+	socket, err := f.SyscallConn()
+	if err := errors.Join(err, f.SetDeadline(time.Now().Add(q.Patience))); err != nil {
+		return nil, err
+	}
+	late := socket.Write(func(fd uintptr) bool {
+		err = unix.Connect(int(fd), sockaddr(q.To))
+		return !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EALREADY)
+	})
+	if late != nil || err != nil && !errors.Is(err, unix.EISCONN) {
+		return nil, cmp.Or(late, err)
+	}
+	return net.FileConn(f)
 }

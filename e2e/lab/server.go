@@ -7,9 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 // BusyPort is a port in the range of node ports. A program on the node listens there.
@@ -109,6 +106,9 @@ func addrOf(a net.Addr) netip.Addr {
 		return a.AddrPort().Addr().Unmap()
 	case *net.UDPAddr:
 		return a.AddrPort().Addr().Unmap()
+	case *net.IPAddr:
+		ip, _ := netip.AddrFromSlice(a.IP)
+		return ip.Unmap()
 	}
 	return netip.Addr{}
 }
@@ -149,42 +149,28 @@ func (w *World) serveSCTP(place string) error {
 	if err := w.places[place].Load(dropAborts); err != nil {
 		return fmt.Errorf("drop the kernel's own answers: %w", err)
 	}
-	for _, f := range Families() {
-		if err := w.answerSCTP(place, f); err != nil {
+	for _, network := range []string{"ip4:132", "ip6:132"} { // raw sockets are of one family
+		var conn *net.IPConn
+		err := w.places[place].Do(func() (err error) {
+			conn, err = net.ListenIP(network, nil)
+			return err
+		})
+		if err != nil {
 			return err
 		}
+		w.closer = append(w.closer, conn.Close)
+		go answerINIT(conn, place)
 	}
 	return nil
 }
 
-func (w *World) answerSCTP(place string, f Family) error {
-	var fd int
-	err := w.places[place].Do(func() (err error) {
-		fd, err = unix.Socket(domain(f), unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("open a raw socket: %w", err)
-	}
-	var ended sync.WaitGroup
-	w.closer = append(w.closer, func() error {
-		_ = unix.Shutdown(fd, unix.SHUT_RD) // wakes the reader up, although it returns ENOTCONN
-		ended.Wait()
-		return unix.Close(fd)
-	})
-	ended.Go(func() { answerINIT(fd, place) })
-	return nil
-}
-
-func answerINIT(fd int, as string) {
+func answerINIT(conn *net.IPConn, as string) {
 	for {
-		p, from, ok, err := receiveSCTP(fd)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil || !from.IsValid():
-			return // shut down
-		case !ok || p.chunk != sctpInit || !slices.Contains(Ports(), p.dport):
+		p, from, ok, err := receiveSCTP(conn)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if !ok || p.chunk != sctpInit || !slices.Contains(Ports(), p.dport) {
 			continue
 		}
 		answer := Answer{Pod: as, Port: p.dport, Source: from}
@@ -192,6 +178,6 @@ func answerINIT(fd int, as string) {
 			sport: p.dport, dport: p.sport, vtag: p.initTag, chunk: sctpInitAck, initTag: 1, text: []byte(answer.String()),
 		}
 		// A client that gets no answer reports it.
-		_ = unix.Sendto(fd, reply.encode(), 0, sockaddr(netip.AddrPortFrom(from, 0)))
+		_, _ = conn.WriteToIP(reply.encode(), &net.IPAddr{IP: from.AsSlice()})
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // Client makes connections to its targets in turn.
@@ -127,7 +129,7 @@ func (c *Client) Connect(to *Target) (a Attempt) {
 		if err != nil {
 			a.Outcome = answerOutcome(err)
 		}
-		a.Repeated = repeated(conn)
+		a.Repeated, _ = lab.Retransmits(conn) // on an open socket it cannot fail
 		err = errors.Join(err, conn.Close())
 	}
 	a.Took = time.Since(a.Began)
@@ -170,22 +172,6 @@ func (c *Client) dial(a *Attempt, to *Target, deadline time.Time) (conn net.Conn
 		to.known.Store(&address)
 	}
 	return conn, nil
-}
-
-// repeated is how many packets of TCP the client had to send again.
-func repeated(conn net.Conn) (n int) {
-	tcp, ok := conn.(*net.TCPConn)
-	if !ok {
-		return 0
-	}
-	if raw, err := tcp.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { // on an open socket it cannot fail
-			if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-				n = int(info.Total_retrans)
-			}
-		})
-	}
-	return n
 }
 
 func (c *Client) answer(conn net.Conn) (server string, err error) {
