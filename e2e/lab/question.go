@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,7 +102,7 @@ type Result struct {
 	Answer  Answer
 	Client  netip.Addr // the address that the client used
 	Took    time.Duration
-	Err     error // for Failed
+	Err     error // unless there was an answer
 }
 
 func (r Result) String() string {
@@ -114,17 +115,25 @@ func (r Result) String() string {
 	return string(r.Outcome)
 }
 
-func resultOf(err error) Result {
+func resultOf(err error) Result { return Result{Outcome: OutcomeOf(err), Err: err} }
+
+// OutcomeOf is the outcome of a connection that ended with an error; nil: it was answered.
+func OutcomeOf(err error) Outcome {
+	is := func(errs ...error) bool {
+		return slices.ContainsFunc(errs, func(e error) bool { return errors.Is(err, e) })
+	}
 	var late net.Error
 	switch {
-	case errors.Is(err, unix.ECONNREFUSED):
-		return Result{Outcome: Refused}
+	case err == nil:
+		return Answered
+	case is(unix.ECONNREFUSED):
+		return Refused
 	case errors.As(err, &late) && late.Timeout():
-		return Result{Outcome: Dropped}
-	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENONET):
-		return Result{Outcome: Unreachable}
-	case errors.Is(err, unix.ECONNRESET), errors.Is(err, io.EOF):
-		return Result{Outcome: Broken}
+		return Dropped
+	case is(unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENONET, unix.EPROTO):
+		return Unreachable
+	case is(unix.ECONNRESET, unix.EPIPE, io.EOF, io.ErrUnexpectedEOF):
+		return Broken
 	}
-	return Result{Outcome: Failed, Err: err}
+	return Failed
 }

@@ -1,13 +1,10 @@
 package rate
 
 import (
-	"errors"
-	"io"
-	"net"
 	"net/netip"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
 // Outcome is how a connection ended.
@@ -44,36 +41,17 @@ func (a *Attempt) Lost() bool {
 	return a.Outcome == Refused || a.Outcome == Unreachable || a.Outcome == Timeout || a.Outcome == Failed
 }
 
-// handshakeOutcome is the outcome of a connection that the client could not make. A reset that is no refusal came right
-// after the handshake.
-func handshakeOutcome(err error) Outcome {
-	switch {
-	case errors.Is(err, unix.ECONNRESET):
+// outcomeOf is the outcome of a connection that ended with an error, or without one. A reset that is no refusal came after the
+// handshake.
+func outcomeOf(err error, handshake time.Duration) Outcome {
+	switch o := lab.OutcomeOf(err); {
+	case o == lab.Broken:
 		return Reset
-	case errors.Is(err, unix.ECONNREFUSED):
-		return Refused
-	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.ENONET), errors.Is(err, unix.EPROTO):
-		return Unreachable
-	case isTimeout(err):
-		return Timeout
-	}
-	return Failed
-}
-
-// answerOutcome is the outcome of a connection that failed after its handshake.
-func answerOutcome(err error) Outcome {
-	switch {
-	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE), errors.Is(err, io.ErrUnexpectedEOF):
-		return Reset
-	case errors.Is(err, unix.ECONNREFUSED): // UDP has no handshake
-		return Refused
-	case isTimeout(err):
+	case o == lab.Dropped && handshake > 0:
 		return Silent
+	case o == lab.Dropped:
+		return Timeout
+	default:
+		return Outcome(o) // the others have the same names
 	}
-	return Failed
-}
-
-func isTimeout(err error) bool {
-	var e net.Error
-	return errors.As(err, &e) && e.Timeout()
 }

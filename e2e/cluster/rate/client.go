@@ -115,23 +115,19 @@ func (c *Client) port() uint16 {
 
 // Connect makes one connection.
 func (c *Client) Connect(to *Target) (a Attempt) {
-	a = Attempt{Began: time.Now(), Target: to.String(), Outcome: Answered}
+	a = Attempt{Began: time.Now(), Target: to.String()}
 	deadline := a.Began.Add(c.Patience)
 	conn, err := c.dial(&a, to, deadline)
-	if err != nil {
-		a.Outcome = handshakeOutcome(err)
-	} else {
+	if err == nil {
 		a.Handshake = time.Since(a.Began)
 		err = conn.SetDeadline(deadline)
 		if err == nil {
 			a.Server, err = c.answer(conn)
 		}
-		if err != nil {
-			a.Outcome = answerOutcome(err)
-		}
 		a.Repeated, _ = lab.Retransmits(conn) // on an open socket it cannot fail
-		err = errors.Join(err, conn.Close())
+		_ = conn.Close()
 	}
+	a.Outcome = outcomeOf(err, a.Handshake)
 	a.Took = time.Since(a.Began)
 	if err != nil {
 		a.Error = err.Error()
