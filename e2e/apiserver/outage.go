@@ -29,10 +29,8 @@ func (c *ControlPlane) Stop(p Part) { _ = c.processes[p].Stop() }
 // Signal sends a signal to a part, such as SIGSTOP or SIGCONT. A part that was killed or stopped gets none: another
 // process may have its number.
 func (c *ControlPlane) Signal(p Part, s syscall.Signal) error {
-	select {
-	case <-c.processes[p].Exited():
+	if c.processes[p].HasExited() {
 		return nil
-	default:
 	}
 	if err := syscall.Kill(c.processes[p].PID(), s); err != nil {
 		return fmt.Errorf("send %s to %s: %w", s, c.processes[p].Name, err)
@@ -47,12 +45,10 @@ func (c *ControlPlane) Restart(p Part) error {
 	if err := c.start(p); err != nil {
 		return err
 	}
-	select {
-	case <-c.processes[1-p].Exited():
+	if c.processes[1-p].HasExited() {
 		return nil
-	default:
-		return errors.Join(c.Signal(Server, syscall.SIGCONT), c.ready())
 	}
+	return errors.Join(c.Signal(Server, syscall.SIGCONT), c.ready())
 }
 
 // start starts one part.

@@ -38,9 +38,7 @@ func Start(t testing.TB, program string, node *lab.Namespace, manifests string, 
 func Run(t testing.TB, node *lab.Namespace, dir string, command ...string) *Daemon {
 	t.Helper()
 	p, err := lab.NewProcess(lab.ProcessOptions{Name: "verdict", Namespace: node, Dir: dir, Command: command})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	d := &Daemon{Process: p, Node: node}
 	t.Cleanup(func() {
 		lab.SaveIfFailed(t, node, p)
@@ -84,11 +82,8 @@ func (d *Daemon) WaitPass(t testing.TB, after uint64) {
 		if s.Passes <= after || s.LastError != "" {
 			return false
 		}
-		var list []socket.Pass
-		d.Node.MustDo(t, func() (err error) {
-			list, err = socket.NewClient().Passes()
-			return err
-		})
+		list, err := d.Passes()
+		lab.Must(t, err)
 		return slices.ContainsFunc(list, func(p socket.Pass) bool { return p.Number > after && p.Services > 0 })
 	})
 }
@@ -99,9 +94,7 @@ func (d *Daemon) Write(t testing.TB, name, text string) { WriteFile(t, d.Manifes
 // WriteFile writes a manifest into a folder. Nobody reads half of it.
 func WriteFile(t testing.TB, dir, name, text string) {
 	t.Helper()
-	if err := lab.WriteFile(dir, name, []byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, lab.WriteFile(dir, name, []byte(text)))
 }
 
 // Get gets a page of the daemon, and throws it away.

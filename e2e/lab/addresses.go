@@ -159,14 +159,6 @@ func inNetwork(f Family, name string) netip.Prefix {
 	return netip.PrefixFrom(Address(f, name), bits)
 }
 
-// everywhere is the range of all addresses.
-func everywhere(f Family) netip.Prefix {
-	if f == IPv4 {
-		return netip.MustParsePrefix("0.0.0.0/0")
-	}
-	return netip.MustParsePrefix("::/0")
-}
-
 func nth(p netip.Prefix, n int) netip.Addr {
 	b := p.Addr().AsSlice()
 	b[len(b)-1] |= byte(n)

@@ -68,16 +68,16 @@ func (w *World) connectOutside() error {
 			w.Node.AddAddress(OutsideLink, inNetwork(f, "NODE")),
 			w.Node.AddAddress(OutsideLink, inNetwork(f, "NODE_SECOND")),
 			g.AddAddress("bridge", inNetwork(f, "GATEWAY")),
-			g.direct(everywhere(f), void),
+			g.direct(prefix(f, "EVERYWHERE"), void),
 			x.AddAddress(uplink, inNetwork(f, "X")),
 			y.AddAddress(uplink, inNetwork(f, "Y")),
 			x.Own(prefix(f, "CROWD")),
 			g.via(prefix(f, "CROWD"), "bridge", Address(f, "X")),
 			g.via(prefix(f, "PODS"), "bridge", node),
 			w.Node.via(prefix(f, "CROWD"), OutsideLink, Address(f, "X")),
-			w.Node.AddRoute(netns.Route{To: everywhere(f), Link: OutsideLink, Gateway: Address(f, "GATEWAY"), Source: node}),
-			x.via(everywhere(f), uplink, node),
-			y.via(everywhere(f), uplink, node),
+			w.Node.AddRoute(netns.Route{To: prefix(f, "EVERYWHERE"), Link: OutsideLink, Gateway: Address(f, "GATEWAY"), Source: node}),
+			x.via(prefix(f, "EVERYWHERE"), uplink, node),
+			y.via(prefix(f, "EVERYWHERE"), uplink, node),
 		)
 		if err != nil {
 			return err
@@ -95,8 +95,8 @@ func (w *World) connectRemote() error {
 		err := errors.Join(
 			w.Node.AddAddress(InnerLink, inNetwork(f, "NODE_INNER")),
 			remote.AddAddress(uplink, inNetwork(f, "REMOTE")),
-			remote.via(everywhere(f), uplink, Address(f, "NODE_INNER")),
-			remote.AddRoute(netns.Route{To: everywhere(f), Link: uplink, Gateway: Address(f, "NODE_INNER"), Table: viaNode}),
+			remote.via(prefix(f, "EVERYWHERE"), uplink, Address(f, "NODE_INNER")),
+			remote.AddRoute(netns.Route{To: prefix(f, "EVERYWHERE"), Link: uplink, Gateway: Address(f, "NODE_INNER"), Table: viaNode}),
 			w.Node.via(prefix(f, "REMOTE_PODS"), InnerLink, Address(f, "REMOTE")),
 			w.Node.via(prefix(f, "MANY"), InnerLink, Address(f, "REMOTE")),
 		)
@@ -158,7 +158,7 @@ func (w *World) connectPod(name string) error {
 			at.AddAddress(link, host(gw)),
 			at.direct(host(own), link),
 			pod.AddAddress(uplink, host(own)),
-			pod.via(everywhere(f), uplink, gw),
+			pod.via(prefix(f, "EVERYWHERE"), uplink, gw),
 		)
 		if err != nil {
 			return err

@@ -57,8 +57,8 @@ func NewProcess(o ProcessOptions) (*Process, error) {
 // Exited is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// hasExited reports whether the process has ended.
-func (p *Process) hasExited() bool {
+// HasExited reports whether the process has ended.
+func (p *Process) HasExited() bool {
 	select {
 	case <-p.exited:
 		return true
@@ -69,7 +69,7 @@ func (p *Process) hasExited() bool {
 
 // EndedByItself is an error with the end of the log if the process has ended before Stop or Kill.
 func (p *Process) EndedByItself() error {
-	if p == nil || !p.hasExited() || p.asked.Load() {
+	if p == nil || !p.HasExited() || p.asked.Load() {
 		return nil
 	}
 	return fmt.Errorf("%s ended by itself; its log ends:\n%s", p.Name, p.Log(12))
@@ -84,7 +84,7 @@ const stopPatience = 30 * time.Second
 // Stop sends SIGTERM and waits for the end. It returns an error if the process does not end, or ends with an error.
 func (p *Process) Stop() error {
 	defer p.log.Close()
-	p.asked.Store(p.asked.Load() || !p.hasExited())
+	p.asked.Store(p.asked.Load() || !p.HasExited())
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", p.Name, err)
 	}
@@ -103,7 +103,7 @@ func (p *Process) Stop() error {
 // Kill sends SIGKILL and waits for the end.
 func (p *Process) Kill() error {
 	defer p.log.Close()
-	p.asked.Store(p.asked.Load() || !p.hasExited())
+	p.asked.Store(p.asked.Load() || !p.HasExited())
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill %s: %w", p.Name, err)
 	}

@@ -4,12 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
-	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 )
 
 // Must ends the test at an error.
@@ -88,18 +87,20 @@ func (n *Namespace) UntilAccepted(t testing.TB, connections int) {
 
 // accepted is how many TCP connections the kernel has accepted in the namespace.
 func (n *Namespace) accepted() (count int, err error) {
-	var text []byte
 	err = n.Do(func() error {
-		text, err = os.ReadFile("/proc/thread-self/net/snmp")
+		fs, err := procfs.NewDefaultFS()
+		if err != nil {
+			return err
+		}
+		thread, err := fs.Thread(os.Getpid(), unix.Gettid())
+		if err != nil {
+			return err
+		}
+		counters, err := thread.Snmp()
+		if err == nil {
+			count = int(*counters.PassiveOpens)
+		}
 		return err
 	})
-	if err != nil {
-		return 0, err
-	}
-	rows := regexp.MustCompile(`(?m)^Tcp: (.*)$`).FindAllStringSubmatch(string(text), 2) // names and values
-	if len(rows) != 2 {
-		return 0, fmt.Errorf("no counters of TCP in %q", text)
-	}
-	names, values := strings.Fields(rows[0][1]), strings.Fields(rows[1][1])
-	return strconv.Atoi(values[slices.Index(names, "PassiveOpens")])
+	return count, err
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // defaultTargets are the packages that decide what the kernel gets.
@@ -133,35 +135,30 @@ func (o *options) listed(all []*mutant) ([]*mutant, error) {
 // survivors runs mutants, some at a time, and prints and returns those that no test notices.
 func (r *runner) survivors(list []*mutant, end time.Time) (alive []*mutant, ran int) {
 	var lock sync.Mutex
-	var jobs sync.WaitGroup
-	next := func() (m *mutant) {
-		lock.Lock()
-		defer lock.Unlock()
-		if ran < len(list) && time.Now().Before(end) {
-			m = list[ran]
-			ran++
+	var jobs errgroup.Group
+	jobs.SetLimit(runtime.NumCPU())
+	for _, m := range list {
+		if time.Now().After(end) {
+			break
 		}
-		return m
-	}
-	for range runtime.NumCPU() {
-		jobs.Go(func() {
-			for m := next(); m != nil; m = next() {
-				by, reached := r.kills(m)
-				lock.Lock()
-				if by != "" {
-					r.log("%d/%d killed by %s: %s", ran, len(list), by, m)
-				} else {
-					if !reached {
-						r.unreached++
-					}
-					fmt.Fprintf(r.out, "%s %s\n", fate(reached), m)
-					alive = append(alive, m)
-				}
-				lock.Unlock()
+		ran++
+		jobs.Go(func() error {
+			by, reached := r.kills(m)
+			lock.Lock()
+			defer lock.Unlock()
+			if by != "" {
+				r.log("%d killed by %s: %s", m.id, by, m)
+				return nil
 			}
+			if !reached {
+				r.unreached++
+			}
+			fmt.Fprintf(r.out, "%s %s\n", fate(reached), m)
+			alive = append(alive, m)
+			return nil
 		})
 	}
-	jobs.Wait()
+	_ = jobs.Wait() // they return none
 	return alive, ran
 }
 

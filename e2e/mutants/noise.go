@@ -4,8 +4,8 @@ import (
 	"go/ast"
 	"go/constant"
 	"go/types"
+	"regexp"
 	"slices"
-	"strings"
 
 	"golang.org/x/tools/go/types/typeutil"
 )
@@ -22,19 +22,22 @@ func (f *finder) isNoise(n ast.Node) bool {
 	case *ast.AssignStmt:
 		return len(n.Rhs) == 1 && f.isNoise(n.Rhs[0])
 	case *ast.CallExpr:
-		name := f.callee(n)
-		return name == "slices.Grow" || strings.HasSuffix(name, ").Grow") || f.isLog(n)
+		return f.calls(n, quiet)
 	}
 	return false
 }
 
-// isSymmetric reports whether the order of a call's arguments does not matter.
-func (f *finder) isSymmetric(call *ast.CallExpr) bool {
-	switch f.callee(call) {
-	case "slices.Equal", "maps.Equal", "bytes.Equal", "reflect.DeepEqual":
-		return true
-	}
-	return false
+// The calls whose arguments are special, by the full names of their functions.
+const (
+	quiet     = `^slices\.Grow$|\)\.Grow$|^log/slog\.|^\(\*log/slog\.Logger\)` // a call reserves memory or writes the log
+	symmetric = `^(slices|maps|bytes)\.Equal$|^reflect\.DeepEqual$`            // the order of arguments does not matter
+	formats   = `^fmt\.`                                                       // vet compares the arguments with the format
+)
+
+// calls reports whether a call is one of those.
+func (f *finder) calls(call *ast.CallExpr, those string) bool {
+	fn, ok := typeutil.Callee(f.info, call).(*types.Func)
+	return ok && regexp.MustCompile(those).MatchString(fn.Origin().FullName())
 }
 
 // isZero reports whether an expression is the zero of its type, so that a field without it is the same.
@@ -75,12 +78,6 @@ func isComparison(t *ast.FuncType) bool {
 	return t.Results.NumFields() == 1 && len(t.Params.List) == 1 && len(t.Params.List[0].Names) == 2
 }
 
-// isLog reports whether a call is one of package slog.
-func (f *finder) isLog(call *ast.CallExpr) bool {
-	name := f.callee(call)
-	return strings.HasPrefix(name, "log/slog.") || strings.HasPrefix(name, "(*log/slog.Logger)")
-}
-
 // isCapacity reports whether a node is what a call of make reserves for later.
 func (f *finder) isCapacity(call *ast.CallExpr, n ast.Node) bool {
 	if !f.info.Types[call.Fun].IsBuiltin() || f.text(call.Fun) != "make" || len(call.Args) < 2 {
@@ -88,17 +85,4 @@ func (f *finder) isCapacity(call *ast.CallExpr, n ast.Node) bool {
 	}
 	_, isMap := f.info.Types[call].Type.Underlying().(*types.Map)
 	return n == call.Args[len(call.Args)-1] && (isMap || len(call.Args) == 3)
-}
-
-// isFormat reports whether a call formats text. Vet compares its arguments with the format.
-func (f *finder) isFormat(call *ast.CallExpr) bool {
-	return strings.HasPrefix(f.callee(call), "fmt.")
-}
-
-// callee is the full name of the function or method that a call names.
-func (f *finder) callee(call *ast.CallExpr) string {
-	if fn, ok := typeutil.Callee(f.info, call).(*types.Func); ok {
-		return fn.Origin().FullName()
-	}
-	return ""
 }

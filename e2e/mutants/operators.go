@@ -124,31 +124,15 @@ func (f *finder) negate(cond ast.Expr) {
 	}
 }
 
-// neighbors of comparisons: what differs at the boundary, and the opposite direction.
+// neighbors of operators: of comparisons, what differs at the boundary, and the opposite direction.
 func neighbors(op token.Token) []token.Token {
-	switch op {
-	case token.LSS:
-		return []token.Token{token.LEQ, token.GTR}
-	case token.LEQ:
-		return []token.Token{token.LSS, token.GEQ}
-	case token.GTR:
-		return []token.Token{token.GEQ, token.LSS}
-	case token.GEQ:
-		return []token.Token{token.GTR, token.LEQ}
-	case token.EQL:
-		return []token.Token{token.NEQ}
-	case token.NEQ:
-		return []token.Token{token.EQL}
-	case token.LAND:
-		return []token.Token{token.LOR}
-	case token.LOR:
-		return []token.Token{token.LAND}
-	case token.ADD:
-		return []token.Token{token.SUB}
-	case token.SUB:
-		return []token.Token{token.ADD}
-	}
-	return nil
+	return map[token.Token][]token.Token{
+		token.LSS: {token.LEQ, token.GTR}, token.LEQ: {token.LSS, token.GEQ},
+		token.GTR: {token.GEQ, token.LSS}, token.GEQ: {token.GTR, token.LEQ},
+		token.EQL: {token.NEQ}, token.NEQ: {token.EQL},
+		token.LAND: {token.LOR}, token.LOR: {token.LAND},
+		token.ADD: {token.SUB}, token.SUB: {token.ADD},
+	}[op]
 }
 
 // binary swaps an operator, and loses one of two flags. It leaves constants and strings alone.

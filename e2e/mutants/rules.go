@@ -61,14 +61,14 @@ func (f *finder) call(c *ast.CallExpr) {
 	if signature.Variadic() {
 		fixed--
 	}
-	if signature.Variadic() && !f.isFormat(c) {
+	if signature.Variadic() && !f.calls(c, formats) {
 		f.lostArgument(c, signature.Params().At(fixed).Type().(*types.Slice).Elem(), fixed)
 	}
 	for i := range min(fixed, len(c.Args)) - 1 {
 		a, b := c.Args[i], c.Args[i+1]
 		name, ok := f.typeName(signature.Params().At(i).Type())
 		same := types.Identical(signature.Params().At(i).Type(), signature.Params().At(i+1).Type())
-		if ok && same && !f.isSymmetric(c) && isName(a) && isName(b) && f.text(a) != f.text(b) {
+		if ok && same && !f.calls(c, symmetric) && isName(a) && isName(b) && f.text(a) != f.text(b) {
 			pair := &span{a, b}
 			f.add(pair, "swapped arguments", "zzPick[%[1]s](%[2]s, %[4]s, %[3]s), zzPick[%[1]s](%[2]s, %[3]s, %[4]s)",
 				name, idMark, f.text(a), f.text(b))

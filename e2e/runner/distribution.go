@@ -10,25 +10,35 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/scenario"
 )
 
-// spread makes connections. A chi-square test decides whether the endpoints got equal shares.
+// spread makes connections. A chi-square test decides whether the endpoints got equal shares; or it counts the addresses.
 func (c *clients) spread(do *scenario.Spread) error {
 	q, place, err := c.question(do.Call)
 	if err != nil {
 		return err
 	}
-	counts := map[string]int{}
+	counts, reached := map[string]int{}, map[netip.Addr]bool{}
 	err = place.Do(func() error {
-		for range do.N {
+		for i := range do.N {
 			r := lab.Ask(q)
-			if err := c.good(r, do.Backends, ""); err != nil {
+			if do.AtLeast > 0 && r.Outcome != lab.Answered {
+				return fmt.Errorf("connection %d was %s", i+1, r)
+			}
+			if err := c.good(r, do.Backends, ""); do.AtLeast == 0 && err != nil {
 				return err
 			}
 			counts[r.Answer.Name()]++
+			reached[r.Answer.Local] = true
 		}
 		return nil
 	})
 	if err != nil {
 		return err
+	}
+	if do.AtLeast > 0 {
+		if len(reached) < do.AtLeast {
+			return fmt.Errorf("%d connections reached only %d addresses", do.N, len(reached))
+		}
+		return nil
 	}
 	if x, limit := chiSquare(counts, do.Backends, do.N), chiSquareLimit(len(do.Backends)-1); x > limit {
 		return fmt.Errorf("got %v: chi-square is %.1f; up to %.1f counts as equal shares", counts, x, limit)
@@ -50,29 +60,6 @@ func chiSquareLimit(degrees int) float64 {
 	const z = 3.719 // quantile of the normal distribution for 0.0001
 	k := float64(degrees)
 	return k * math.Pow(1-2/(9*k)+z*math.Sqrt(2/(9*k)), 3)
-}
-
-// many makes connections and counts the addresses that they reach.
-func (c *clients) many(do *scenario.Many) error {
-	q, place, err := c.question(do.Call)
-	if err != nil {
-		return err
-	}
-	reached := map[netip.Addr]bool{}
-	err = place.Do(func() error {
-		for i := range do.N {
-			r := lab.Ask(q)
-			if r.Outcome != lab.Answered {
-				return fmt.Errorf("connection %d was %s", i+1, r)
-			}
-			reached[r.Answer.Local] = true
-		}
-		return nil
-	})
-	if err == nil && len(reached) < do.AtLeast {
-		err = fmt.Errorf("%d connections reached only %d addresses", do.N, len(reached))
-	}
-	return err
 }
 
 // crowd connects once from each client. The first crowd of a name is remembered; later ones are compared with it.

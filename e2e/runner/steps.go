@@ -35,7 +35,6 @@ func implementations() []implementation {
 		on(clientsOf, (*clients).send),
 		on(clientsOf, eventually((*clients).burst)),
 		on(clientsOf, eventually((*clients).spread)),
-		on(clientsOf, eventually((*clients).many)),
 		on(clientsOf, (*clients).crowd),
 		on(clientsOf, (*clients).loop),
 		on(clientsOf, (*clients).endLoop),

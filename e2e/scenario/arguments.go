@@ -263,21 +263,9 @@ func (a *arguments) backends() []string {
 	return list
 }
 
-// text takes the indented lines, without the indentation that they have in common.
+// text takes the indented lines.
 func (a *arguments) text() string {
-	indent := -1
-	for _, l := range a.body {
-		if l != "" {
-			n := len(l) - len(strings.TrimLeft(l, " "))
-			if indent < 0 || n < indent {
-				indent = n
-			}
-		}
-	}
-	var out strings.Builder
-	for _, l := range a.body {
-		out.WriteString(l[min(len(l), max(indent, 0)):] + "\n")
-	}
+	text := strings.Join(a.body, "\n")
 	a.body = nil
-	return out.String()
+	return text
 }

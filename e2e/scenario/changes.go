@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
@@ -74,7 +75,7 @@ func checkObjects(text string) error {
 // Objects are the objects of an apply step in a family. Fields that the scenario leaves out are filled in.
 func (s *Apply) Objects(f lab.Family) ([]Object, error) {
 	var out []Object
-	for _, text := range strings.Split("\n"+s.YAML, "\n---\n") {
+	for _, text := range regexp.MustCompile(`(?m)^ *---$`).Split(s.YAML, -1) {
 		if strings.TrimSpace(text) == "" {
 			continue
 		}

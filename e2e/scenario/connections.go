@@ -37,15 +37,11 @@ func connectionVerbs() []Verb {
 			"refused in time",
 		read: readBurst,
 	}, {
-		Name: "spread", Kind: Check, Arguments: "n=NUMBER " + callGrammar + " => ENDPOINT ...",
-		Examples: []string{"spread n=2000 tcp from x to $VIP1:80 => a b c"},
-		Help:     "make connections; a chi-square test decides whether the endpoints got equal shares",
-		read:     func(a *arguments) any { return &Spread{N: a.number(), Call: a.call(), Backends: a.backends()} },
-	}, {
-		Name: "many", Kind: Check, Arguments: "n=NUMBER " + callGrammar + " => at least NUMBER",
-		Examples: []string{"many n=1000 tcp from x to $VIP1:80 => at least 750"},
-		Help:     "make connections, and count the addresses that they reach",
-		read:     readMany,
+		Name: "spread", Kind: Check, Arguments: "n=NUMBER " + callGrammar + " => ENDPOINT ... | at least NUMBER",
+		Examples: []string{"spread n=2000 tcp from x to $VIP1:80 => a b c", "spread n=1000 tcp from x to $VIP1:80 => at least 750"},
+		Help: "make connections; a chi-square test decides whether the endpoints got equal shares. `at least`: that many addresses " +
+			"are reached",
+		read: readSpread,
 	}, {
 		Name: "crowd", Kind: Check,
 		Arguments: "CROWD n=NUMBER PROTOCOL to $NAME:PORT => ENDPOINT ... | same [except ENDPOINT] | changed",
@@ -96,15 +92,10 @@ type (
 		Within time.Duration
 		Late   bool // at least one must not end in time
 	}
-	// Spread makes connections and expects that the endpoints get equal shares.
+	// Spread makes connections and expects that the endpoints get equal shares, or that many different addresses are reached.
 	Spread struct {
 		Call
-		Backends []string
-		N        int
-	}
-	// Many makes connections and expects that they reach many different addresses.
-	Many struct {
-		Call
+		Backends   []string
 		N, AtLeast int
 	}
 	// Crowd makes one connection for each of N clients. The first Crowd of a name remembers which client got which
@@ -148,16 +139,16 @@ func readBurst(a *arguments) any {
 	return s
 }
 
-func readMany(a *arguments) any {
-	s := &Many{N: a.number(), Call: a.call()}
-	words := a.takeExpected()
-	if len(words) == 3 && words[0] == "at" && words[1] == "least" {
-		if n, err := strconv.Atoi(words[2]); err == nil {
-			s.AtLeast = n
-			return s
-		}
+func readSpread(a *arguments) any {
+	s := &Spread{N: a.number(), Call: a.call()}
+	if len(a.expected) != 3 || a.expected[0] != "at" {
+		s.Backends = a.backends()
+		return s
 	}
-	a.fail(`many expects "at least N"`)
+	var err error
+	if s.AtLeast, err = strconv.Atoi(a.takeExpected()[2]); err != nil {
+		a.fail(`spread expects endpoints or "at least N"`)
+	}
 	return s
 }
 

@@ -61,7 +61,7 @@ func TestChecks(t *testing.T) {
 			Call: tcp, Expect: Expect{Outcome: lab.Refused}, N: 20, Within: 50 * time.Millisecond, Late: true,
 		}},
 		{"spread n=2000 tcp from x to $VIP1:80 => a a:8081", &Spread{Call: tcp, N: 2000, Backends: []string{"a", "a:8081"}}},
-		{"many n=100 tcp from x to $VIP1:80 => at least 75", &Many{Call: tcp, N: 100, AtLeast: 75}},
+		{"spread n=100 tcp from x to $VIP1:80 => at least 75", &Spread{Call: tcp, N: 100, AtLeast: 75}},
 		{"crowd c n=60 tcp to $VIP1:80 => a b", &Crowd{Name: "c", Protocol: lab.TCP, To: tcp.To, N: 60, Backends: []string{"a", "b"}}},
 		{"crowd c n=60 tcp to $VIP1:80 => same", &Crowd{Name: "c", Protocol: lab.TCP, To: tcp.To, N: 60, Same: true}},
 		{"crowd c n=60 tcp to $VIP1:80 => same except b", &Crowd{Name: "c", Protocol: lab.TCP, To: tcp.To, N: 60, Same: true, Except: "b"}},
@@ -106,7 +106,7 @@ func TestActions(t *testing.T) {
 		{"pause 1500ms", &Pause{For: 1500 * time.Millisecond}},
 		{"loop l tcp from x to $VIP1:80", &Loop{Name: "l", Call: call(lab.TCP, "x", "VIP1", 80)}},
 		{"apply\n    kind: Service\n    metadata: {name: web}\n\n    spec:\n      a: b\n", &Apply{
-			YAML: "kind: Service\nmetadata: {name: web}\n\nspec:\n  a: b\n",
+			YAML: "    kind: Service\n    metadata: {name: web}\n\n    spec:\n      a: b",
 		}},
 	} {
 		step := parseOne(t, tt.text)
@@ -218,8 +218,8 @@ func TestErrors(t *testing.T) {
 		{"probe tcp from x to $VIP1:80 => a\n  indented", "indented lines below: not understood"},
 		{"restart => a", `"a" after =>: not understood`},
 		{"pause", "a duration is missing"},
-		{"many n=x tcp from x to $VIP1:80 => at least 1", "n=x is not a number"},
-		{"many n=1 tcp from x to $VIP1:80 => a", `many expects "at least N"`},
+		{"spread n=x tcp from x to $VIP1:80 => at least 1", "n=x is not a number"},
+		{"spread n=1 tcp from x to $VIP1:80 => at least a", `spread expects endpoints or "at least N"`},
 		{"spread tcp from x to $VIP1:80 => a", "n=... is missing"},
 		{"crowd c n=1 tcp to $VIP1:80 => same but b", `crowd expects "same" or "same except ENDPOINT"`},
 		{"end l => all well", `end expects "no failure" or "failures"`},

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // Canonical is the text of the tables of Verdict, as nft lists them, without what differs between processes that mean
@@ -240,31 +242,11 @@ func (t *listed) usedChains(used map[string]bool, n names) (out []string) {
 	return out
 }
 
-// Difference is an error that names the lines that only one side has.
+// Difference is an error that shows where two contents differ.
 func Difference(want, got []string) error {
-	var lines []string
-	count := map[string]int{}
-	for _, line := range want {
-		count[line]++
-	}
-	for _, line := range got {
-		count[line]--
-	}
-	for line, n := range count {
-		if n > 0 {
-			lines = append(lines, "- "+line)
-		} else if n < 0 {
-			lines = append(lines, "+ "+line)
-		}
-	}
-	if len(lines) == 0 {
+	diff := cmp.Diff(want, got)
+	if diff == "" {
 		return nil
 	}
-	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(a[2:]+a, b[2:]+b) })
-	const shown = 30
-	more := ""
-	if len(lines) > shown {
-		more, lines = fmt.Sprintf("\nand %d more lines", len(lines)-shown), lines[:shown]
-	}
-	return errors.New("the kernel differs from a fresh plan (- plan, + kernel):\n" + strings.Join(lines, "\n") + more)
+	return errors.New("the kernel differs from a fresh plan (- plan, + kernel):\n" + diff)
 }

@@ -52,22 +52,11 @@ func (p *Picture) Draw(runs []*Run) string {
 		t.Names = append(t.Names, r.Proxy)
 		lost.Lines, slowest.Lines = append(lost.Lines, l), append(slowest.Lines, s)
 		if p.MostFailed == 0 {
-			lost.Most = max(lost.Most, round(slices.Max(l)))
+			lost.Most = max(lost.Most, 2, slices.Max(l))
 		}
 	}
 	t.Panels = []measure.Panel{lost, slowest}
 	return t.SVG()
-}
-
-// round returns the next number that is good for an axis.
-func round(most float64) float64 {
-	for power := 2.0; ; power *= 10 {
-		for _, n := range []float64{1, 2, 5} {
-			if n*power >= most {
-				return n * power
-			}
-		}
-	}
 }
 
 // seconds counts, for each second of all rolling updates, the connections that failed, and finds the slowest one

@@ -76,14 +76,6 @@ func TestSeconds(t *testing.T) {
 	}
 }
 
-func TestRound(t *testing.T) {
-	for most, want := range map[float64]float64{0: 2, 2: 2, 3: 4, 5: 10, 11: 20, 41: 100, 1250: 2000} {
-		if got := round(most); got != want {
-			t.Errorf("the axis for %v ends at %v, want %v", most, got, want)
-		}
-	}
-}
-
 func TestSaveAndPicture(t *testing.T) {
 	dir := t.TempDir()
 	for name, r := range map[string]*Run{"b": example("Verdict"), "a": example("kube-proxy", rate.Refused), "c": example("another")} {
