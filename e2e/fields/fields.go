@@ -26,10 +26,13 @@ import (
 //	}
 func Each[T any](base T) iter.Seq2[string, T] {
 	return func(yield func(string, T) bool) {
-		root := clone(reflect.ValueOf(&base)).Elem()
-		change(root, "", func(path string) bool {
-			return yield(strings.TrimPrefix(path, "."), clone(root.Addr()).Elem().Interface().(T))
-		})
+		for n := 0; ; n++ {
+			changed, skip := clone(reflect.ValueOf(&base)), n
+			path, ok := change(changed.Elem(), "", &skip)
+			if !ok || !yield(strings.TrimPrefix(path, "."), changed.Elem().Interface().(T)) {
+				return
+			}
+		}
 	}
 }
 
@@ -71,53 +74,50 @@ func CheckChanges[T any](t *testing.T, value T, changes map[string]func(*T), rea
 	}
 }
 
-// change gives v each of its other values in turn, calls next each time, and restores v. It stops when next returns
-// false.
-func change(v reflect.Value, path string, next func(path string) bool) bool {
-	with := func(path string, other reflect.Value) bool {
-		kept := reflect.New(v.Type()).Elem()
-		kept.Set(v)
+// change skips some changes of v and of its parts, and makes the next one. It returns the path of the part; not ok: there are
+// no more changes.
+func change(v reflect.Value, path string, skip *int) (string, bool) {
+	try := func(path string, other reflect.Value) (string, bool) {
+		*skip--
+		if *skip >= 0 {
+			return "", false
+		}
 		v.Set(other)
-		defer v.Set(kept)
-		return next(path)
+		return path, true
 	}
 	if other, ok := otherValue(v); ok {
-		return with(path, other)
+		return try(path, other)
 	}
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if !change(writable(v.Field(i)), path+"."+v.Type().Field(i).Name, next) {
-				return false
+			if changed, ok := change(writable(v.Field(i)), path+"."+v.Type().Field(i).Name, skip); ok {
+				return changed, true
 			}
 		}
-		return true
+		return "", false
 	case reflect.Pointer:
 		if v.IsNil() {
-			return with(path, reflect.New(v.Type().Elem()))
+			return try(path, reflect.New(v.Type().Elem()))
 		}
-		return change(v.Elem(), path, next)
-	case reflect.Array, reflect.Slice:
-		return changeElements(v, path, next, with)
-	}
-	panic(fmt.Sprintf("fields.Each cannot change %s of type %s; teach it how", path, v.Type()))
-}
-
-func changeElements(v reflect.Value, path string, next func(string) bool, with func(string, reflect.Value) bool) bool {
-	if v.Kind() == reflect.Slice {
+		return change(v.Elem(), path, skip)
+	case reflect.Slice:
 		if v.Len() == 0 {
-			return with(path+"[new]", reflect.MakeSlice(v.Type(), 1, 1))
+			return try(path+"[new]", reflect.MakeSlice(v.Type(), 1, 1))
 		}
-		if !with(path+"[last]", v.Slice(0, v.Len()-1)) {
-			return false
+		if changed, ok := try(path+"[last]", v.Slice(0, v.Len()-1)); ok {
+			return changed, true
 		}
+	case reflect.Array:
+	default:
+		panic(fmt.Sprintf("fields.Each cannot change %s of type %s; teach it how", path, v.Type()))
 	}
 	for i := range v.Len() {
-		if !change(v.Index(i), fmt.Sprintf("%s[%d]", path, i), next) {
-			return false
+		if changed, ok := change(v.Index(i), fmt.Sprintf("%s[%d]", path, i), skip); ok {
+			return changed, true
 		}
 	}
-	return true
+	return "", false
 }
 
 // otherValue returns a value that differs from v, for types that have no parts.

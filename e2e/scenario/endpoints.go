@@ -2,7 +2,7 @@ package scenario
 
 import (
 	"fmt"
-	"slices"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -42,34 +42,24 @@ func readEndpoints(a *arguments, other bool) any {
 	return s
 }
 
+// endpointForm is a pod or many of them, a port, and words in parentheses.
+var endpointForm = regexp.MustCompile(`^(host|[a-d]|many)(?:\*(\d+))?(?::(\d+))?(?:\((.*)\))?$`)
+
 // parseEndpoint reads a, a:8081, b(terminating), c(zones=z1+z2,nodes=node-1), many*3000.
 func parseEndpoint(word string) (Endpoint, error) {
 	yes, no := true, false
 	e := Endpoint{Ready: &yes, Serving: &yes, Terminating: &no}
-	name, rest, has := strings.Cut(word, "(")
-	if has {
-		for _, m := range strings.Split(strings.TrimSuffix(rest, ")"), ",") {
-			if err := e.modify(m); err != nil {
-				return e, fmt.Errorf("endpoint %s: %w", word, err)
-			}
-		}
+	parts := endpointForm.FindStringSubmatch(word)
+	if parts == nil || (parts[1] == "many") != (parts[2] != "") {
+		return e, fmt.Errorf("endpoint %s: it must be POD[:PORT][(WORD,...)] or many*NUMBER", word)
 	}
-	name, count, isMany := strings.Cut(name, "*")
-	name, port, hasPort := strings.Cut(name, ":")
-	e.Pod = name
-	var err error
-	if hasPort {
-		if e.Port, err = strconv.Atoi(port); err != nil {
-			return e, fmt.Errorf("endpoint %s: %q is not a port", word, port)
+	e.Pod = parts[1]
+	e.Count, _ = strconv.Atoi(parts[2]) // both are numbers or empty
+	e.Port, _ = strconv.Atoi(parts[3])
+	for m := range strings.FieldsFuncSeq(parts[4], func(r rune) bool { return r == ',' }) {
+		if err := e.modify(m); err != nil {
+			return e, fmt.Errorf("endpoint %s: %w", word, err)
 		}
-	}
-	if isMany {
-		if e.Count, err = strconv.Atoi(count); err != nil {
-			return e, fmt.Errorf("endpoint %s: %q is not a number", word, count)
-		}
-	}
-	if isMany != (name == "many") || !isMany && name != "host" && !slices.Contains(lab.Pods(), name) {
-		return e, fmt.Errorf("endpoint %s: there is no such pod", word)
 	}
 	return e, nil
 }

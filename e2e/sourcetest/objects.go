@@ -156,20 +156,15 @@ func ServiceWithExternalIPs(n int) *corev1.Service {
 	})
 }
 
-func Addrs(list ...string) []netip.Addr {
-	var a []netip.Addr
-	for _, s := range list {
-		a = append(a, netip.MustParseAddr(s))
-	}
-	return a
-}
+func Addrs(list ...string) []netip.Addr { return parsed(netip.MustParseAddr, list) }
 
-func Prefixes(list ...string) []netip.Prefix {
-	var p []netip.Prefix
+func Prefixes(list ...string) []netip.Prefix { return parsed(netip.MustParsePrefix, list) }
+
+func parsed[T any](parse func(string) T, list []string) (out []T) {
 	for _, s := range list {
-		p = append(p, netip.MustParsePrefix(s))
+		out = append(out, parse(s))
 	}
-	return p
+	return out
 }
 
 func HeldMemory() uint64 {
@@ -183,6 +178,5 @@ func HeldMemory() uint64 {
 // CompareValues compares values of package state. An empty list equals nil, as it does for planning.
 var CompareValues = cmp.Options{
 	cmpopts.EquateEmpty(),
-	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
-	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}),
 }
