@@ -13,6 +13,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -151,25 +152,15 @@ func (c *ControlPlane) Config() *rest.Config {
 
 // ready waits until the API server is ready or has ended.
 func (c *ControlPlane) ready() error {
-	ctx, cancel := context.WithTimeout(context.Background(), readyPatience)
-	defer cancel()
-	for {
-		_, err := c.Client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
-		if err == nil {
-			return nil
-		}
-		for _, p := range c.processes {
-			if err := p.EndedByItself(); err != nil {
-				return err
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the API server is not ready after %s: %w; its log ends:\n%s",
-				readyPatience, err, c.processes[Server].Log(10))
-		case <-time.After(50 * time.Millisecond):
-		}
+	var last error
+	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, readyPatience, true, func(ctx context.Context) (bool, error) {
+		_, last = c.Client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		return last == nil, errors.Join(c.processes[Etcd].EndedByItself(), c.processes[Server].EndedByItself())
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("the API server is not ready after %s: %w; its log ends:\n%s", readyPatience, last, c.processes[Server].Log(10))
 	}
+	return err
 }
 
 // Kubeconfig writes a kubeconfig for a user of the options, or one that each API server knows. A new API server denies others

@@ -62,17 +62,14 @@ func (d *Daemon) Status() (s socket.Status, err error) {
 // WaitFor waits until the kernel has all changes and a condition holds.
 func (d *Daemon) WaitFor(t testing.TB, what string, holds func(*socket.Status) bool) {
 	t.Helper()
-	var s socket.Status
-	var err error
-	for late := time.Now().Add(Patience); time.Now().Before(late); time.Sleep(20 * time.Millisecond) {
-		if err := d.EndedByItself(); err != nil {
-			t.Fatal(err)
+	lab.Eventually(t, what, func() error {
+		lab.Must(t, d.EndedByItself())
+		s, err := d.Status()
+		if err == nil && (s.WaitingServices != 0 || !holds(&s)) {
+			err = fmt.Errorf("the status is %+v\n%s", s, d.Log(20))
 		}
-		if s, err = d.Status(); err == nil && s.WaitingServices == 0 && holds(&s) {
-			return
-		}
-	}
-	t.Fatalf("no %s within %s: %+v, %v\n%s", what, Patience, s, err, d.Log(20))
+		return err
+	})
 }
 
 // WaitPass waits until there was another pass with Services, and the kernel has all changes.

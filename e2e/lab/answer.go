@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -17,13 +18,13 @@ type Answer struct {
 	Source netip.Addr // the client's address, as the server sees it
 }
 
-// String is the line that the server sends.
-func (a Answer) String() string {
-	local := "-"
-	if a.Local.IsValid() {
-		local = a.Local.String()
+// line is what the server sends.
+func (a Answer) line() []byte {
+	text, err := json.Marshal(a)
+	if err != nil {
+		panic(err) // names, numbers and addresses
 	}
-	return fmt.Sprintf("%s %d %s %s\n", a.Pod, a.Port, local, a.Source)
+	return append(text, '\n')
 }
 
 // Name is the name of the endpoint in scenarios: the pod, with its port unless that is the first one.
@@ -34,18 +35,9 @@ func (a Answer) Name() string {
 	return strings.Join([]string{a.Pod, fmt.Sprint(a.Port)}, ":")
 }
 
-func parseAnswer(line string) (Answer, error) {
-	var a Answer
-	var local, source string
-	if _, err := fmt.Sscan(line, &a.Pod, &a.Port, &local, &source); err != nil {
+func parseAnswer(line []byte) (a Answer, err error) {
+	if err := json.Unmarshal(line, &a); err != nil {
 		return a, fmt.Errorf("answer %q: %w", line, err)
 	}
-	var err error
-	if local != "-" {
-		if a.Local, err = netip.ParseAddr(local); err != nil {
-			return a, fmt.Errorf("answer %q: %w", line, err)
-		}
-	}
-	a.Source, err = netip.ParseAddr(source)
-	return a, err
+	return a, nil
 }

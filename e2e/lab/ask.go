@@ -3,15 +3,7 @@ package lab
 import "time"
 
 // Ask makes a connection, gets one answer and closes the connection, in the namespace of the calling thread.
-func Ask(q Question) Result {
-	start := time.Now()
-	f, r := OpenAndAsk(q)
-	if f != nil {
-		f.Close()
-	}
-	r.Took = time.Since(start)
-	return r
-}
+func Ask(q Question) Result { return closed(OpenAndAsk, q) }
 
 // OpenAndAsk returns a flow if the connection could be made, whatever became of it then.
 func OpenAndAsk(q Question) (*Flow, Result) {
@@ -23,16 +15,7 @@ func OpenAndAsk(q Question) (*Flow, Result) {
 }
 
 // Ask does the same from inside the namespace.
-func (n *Namespace) Ask(q Question) (r Result) {
-	err := n.Do(func() error {
-		r = Ask(q)
-		return nil
-	})
-	if err != nil {
-		return Result{Outcome: Failed, Err: err}
-	}
-	return r
-}
+func (n *Namespace) Ask(q Question) Result { return closed(n.Open, q) }
 
 // Open makes a connection from inside the namespace and gets one answer. The flow stays open if there was an answer;
 // otherwise it is nil.
@@ -49,4 +32,15 @@ func (n *Namespace) Open(q Question) (f *Flow, r Result) {
 		f = nil
 	}
 	return f, r
+}
+
+// closed closes the connection that it has opened.
+func closed(open func(Question) (*Flow, Result), q Question) Result {
+	start := time.Now()
+	f, r := open(q)
+	if f != nil {
+		f.Close()
+	}
+	r.Took = time.Since(start)
+	return r
 }

@@ -143,9 +143,9 @@ func (f *Flow) exchange(patience time.Duration, ask bool) Result {
 	return Result{Outcome: Answered, Answer: answer, Client: f.Client}
 }
 
-func (f *Flow) line(deadline time.Time, ask bool) (string, error) {
+func (f *Flow) line(deadline time.Time, ask bool) ([]byte, error) {
 	if err := f.conn.SetDeadline(deadline); err != nil {
-		return "", err
+		return nil, err
 	}
 	request, question := newInit(f.to), []byte("?\n")
 	if f.protocol == SCTP {
@@ -153,7 +153,7 @@ func (f *Flow) line(deadline time.Time, ask bool) (string, error) {
 	}
 	if ask {
 		if _, err := f.conn.Write(question); err != nil && !errors.Is(err, unix.EPERM) {
-			return "", err
+			return nil, err
 		}
 		// EPERM: the rules of the client's own node dropped the packet. If they refused it, an ICMP error follows.
 	}
@@ -162,7 +162,7 @@ func (f *Flow) line(deadline time.Time, ask bool) (string, error) {
 	}
 	buf := make([]byte, 200)
 	n, err := f.conn.Read(buf)
-	return string(buf[:n]), err // answers are short and come in one piece
+	return buf[:n], err // answers are short and come in one piece
 }
 
 // Close ends a connection by a reset, so that it does not stay in TIME_WAIT and ports do not run out. Further calls do

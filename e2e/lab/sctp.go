@@ -112,14 +112,14 @@ func (p *sctpPacket) answers(request *sctpPacket) bool {
 }
 
 // answer waits for the reply to a request.
-func (p *sctpPacket) answer(conn *net.IPConn) (string, error) {
+func (p *sctpPacket) answer(conn *net.IPConn) ([]byte, error) {
 	for {
 		got, _, ok, err := receiveSCTP(conn)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		if ok && got.answers(p) {
-			return string(got.text), nil
+			return got.text, nil
 		}
 	}
 }

@@ -91,7 +91,7 @@ func answerConnection(conn net.Conn, as string, port uint16) {
 	answer := Answer{Pod: as, Port: port, Local: addrOf(conn.LocalAddr()), Source: addrOf(conn.RemoteAddr())}
 	lines := bufio.NewScanner(conn)
 	for {
-		if _, err := conn.Write([]byte(answer.String())); err != nil {
+		if _, err := conn.Write(answer.line()); err != nil {
 			return
 		}
 		if !lines.Scan() {
@@ -139,7 +139,7 @@ func Reply(conn *net.UDPConn, as string, port uint16) {
 		if err == nil {
 			answer := Answer{Pod: as, Port: port, Source: from.Addr().Unmap()}
 			// A client that gets no answer reports it.
-			_, _ = conn.WriteToUDPAddrPort([]byte(answer.String()), from)
+			_, _ = conn.WriteToUDPAddrPort(answer.line(), from)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func answerINIT(conn *net.IPConn, as string) {
 		}
 		answer := Answer{Pod: as, Port: p.dport, Source: from}
 		reply := sctpPacket{
-			sport: p.dport, dport: p.sport, vtag: p.initTag, chunk: sctpInitAck, initTag: 1, text: []byte(answer.String()),
+			sport: p.dport, dport: p.sport, vtag: p.initTag, chunk: sctpInitAck, initTag: 1, text: answer.line(),
 		}
 		// A client that gets no answer reports it.
 		_, _ = conn.WriteToIP(reply.encode(), &net.IPAddr{IP: from.AsSlice()})
