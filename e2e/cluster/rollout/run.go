@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,22 +32,21 @@ type Way struct {
 // LateAfter is longer than connections take that need no packet again.
 const LateAfter = 900 * time.Millisecond
 
-const suffix = ".rollouts.json.gz"
+const suffix = ".rollouts.json"
 
 // Save writes the run into a folder. The name of the file begins with a given one.
 func (r *Run) Save(dir, name string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+	text, err := json.Marshal(r)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
 	}
-	f, err := os.Create(filepath.Join(dir, name+suffix))
 	if err != nil {
-		return err
-	}
-	w := gzip.NewWriter(f)
-	if err := errors.Join(json.NewEncoder(w).Encode(r), w.Close(), f.Close()); err != nil {
 		return fmt.Errorf("save the connections under %s: %w", r.Proxy, err)
 	}
-	return os.WriteFile(filepath.Join(dir, name+".notable.txt"), []byte(r.Notable()), 0o644)
+	return errors.Join(
+		os.WriteFile(filepath.Join(dir, name+suffix), text, 0o644),
+		os.WriteFile(filepath.Join(dir, name+".notable.txt"), []byte(r.Notable()), 0o644),
+	)
 }
 
 // Load reads all runs of a folder. Verdict comes before kube-proxy.
@@ -58,7 +56,11 @@ func Load(dir string) (runs []*Run, err error) {
 		return nil, err
 	}
 	for _, file := range files {
-		r, err := load(file)
+		r := &Run{}
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(text, r)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("read the connections in %s: %w", file, err)
 		}
@@ -66,20 +68,6 @@ func Load(dir string) (runs []*Run, err error) {
 	}
 	slices.SortFunc(runs, func(a, b *Run) int { return strings.Compare(a.Proxy, b.Proxy) })
 	return runs, nil
-}
-
-func load(file string) (*Run, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := gzip.NewReader(f)
-	if err != nil {
-		return nil, err
-	}
-	r := &Run{}
-	return r, json.NewDecoder(text).Decode(r)
 }
 
 // update returns the number of the rolling update that a moment belongs to, from 1, and the time since it began. Number 0:
