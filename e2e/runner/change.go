@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -47,12 +48,7 @@ func fenced(kind string) bool { return kind == "Service" || kind == "EndpointSli
 
 // find returns an object that the scenario or the bed has written.
 func (w *objects) find(kind, name string) (scenario.Object, error) {
-	for _, o := range w.present {
-		if o.Kind() == kind && o.Name() == name {
-			return o, nil
-		}
-	}
-	for _, o := range w.nodes() {
+	for _, o := range slices.Concat(slices.Collect(maps.Values(w.present)), w.nodes()) {
 		if o.Kind() == kind && o.Name() == name {
 			return o, nil
 		}
@@ -74,10 +70,7 @@ func (w *objects) patch(do *scenario.Patch) error {
 
 // merge is a JSON merge patch: null removes a field, and a list replaces a list.
 func merge(old, change map[string]any) map[string]any {
-	out := map[string]any{}
-	for k, v := range old {
-		out[k] = v
-	}
+	out := maps.Clone(old)
 	for k, v := range change {
 		into, both := out[k].(map[string]any)
 		from, isMap := v.(map[string]any)

@@ -105,14 +105,11 @@ func (c *clients) burst(do *scenario.Burst) error {
 		}
 		return nil
 	})
-	if do.Late && err == nil && good < do.N {
-		return nil
-	}
-	if do.Late && err == nil {
+	switch {
+	case err == nil && do.Late && good == do.N:
 		return fmt.Errorf("all %d were refused in time", good)
-	}
-	if err == nil && good < do.N {
-		err = fmt.Errorf("only %d of %d; one was %s", good, do.N, firstBad)
+	case err == nil && !do.Late && good < do.N:
+		return fmt.Errorf("only %d of %d; one was %s", good, do.N, firstBad)
 	}
 	return err
 }

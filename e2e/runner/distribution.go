@@ -3,8 +3,10 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
+	"slices"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/scenario"
@@ -116,20 +118,9 @@ func (c *clients) askAll(do *scenario.Crowd) (crowd, error) {
 
 // covers fails unless the crowd has reached exactly these endpoints.
 func (c crowd) covers(backends []string) error {
-	missed := map[string]bool{}
-	for _, name := range backends {
-		missed[name] = true
-	}
-	for client, name := range c {
-		if _, ok := missed[name]; !ok {
-			return fmt.Errorf("client %s got %s", client, name)
-		}
-		missed[name] = false
-	}
-	for name, is := range missed {
-		if is {
-			return fmt.Errorf("no client got %s", name)
-		}
+	got := slices.Compact(slices.Sorted(maps.Values(c)))
+	if !slices.Equal(got, slices.Sorted(slices.Values(backends))) {
+		return fmt.Errorf("the clients got %v", got)
 	}
 	return nil
 }

@@ -125,14 +125,17 @@ func (c *clients) open(do *scenario.Open) error {
 	}
 	return until(func() error {
 		var f *lab.Flow
-		err := place.Do(func() (err error) {
-			f, err = lab.Open(q)
-			return err
+		var r lab.Result
+		err := place.Do(func() error {
+			f, r = lab.OpenAndAsk(q)
+			return nil
 		})
-		if err != nil {
-			return fmt.Errorf("open the flow: %w", err)
+		if err == nil && f == nil {
+			err = fmt.Errorf("open the flow: %s", r)
 		}
-		r := f.First(answerPatience)
+		if err != nil {
+			return err
+		}
 		if do.Outcome == lab.Answered {
 			err = c.good(r, do.Backends, do.Source)
 		} else if r.Outcome != do.Outcome {

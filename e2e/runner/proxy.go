@@ -135,22 +135,21 @@ func (p *proxy) running() *lab.Process {
 	return p.process
 }
 
-// release returns the process, which from then on may end.
-func (p *proxy) release() *lab.Process {
+// end ends the process, if there is one. From then on, there is none.
+func (p *proxy) end(how func(*lab.Process) error) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	process := p.process
 	p.process = nil
-	return process
+	p.mu.Unlock()
+	if process == nil {
+		return nil
+	}
+	return how(process)
 }
 
 // stop ends the program with SIGTERM. kube-proxy has no handler for that signal, so its exit code is ignored.
 func (p *proxy) stop() error {
-	process := p.release()
-	if process == nil {
-		return nil
-	}
-	err := process.Stop()
+	err := p.end((*lab.Process).Stop)
 	if p.program.Kind == KubeProxy {
 		return nil
 	}
@@ -158,13 +157,7 @@ func (p *proxy) stop() error {
 }
 
 // kill ends the program with SIGKILL.
-func (p *proxy) kill() error {
-	process := p.release()
-	if process == nil {
-		return nil
-	}
-	return process.Kill()
-}
+func (p *proxy) kill() error { return p.end((*lab.Process).Kill) }
 
 // clean removes everything that the program left in the kernel. It does not use the program's own cleanup.
 func (p *proxy) clean() error {

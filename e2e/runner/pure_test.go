@@ -80,8 +80,8 @@ func TestCrowd(t *testing.T) {
 		want     string
 	}{
 		{[]string{"a", "b"}, ""},
-		{[]string{"a", "b", "c"}, "no client got c"},
-		{[]string{"b"}, "client 10.200.0.1 got a"},
+		{[]string{"a", "b", "c"}, "the clients got [a b]"},
+		{[]string{"b"}, "the clients got [a b]"},
 	} {
 		got := ""
 		if err := before.covers(tt.backends); err != nil {

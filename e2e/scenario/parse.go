@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
@@ -17,7 +16,6 @@ func Load(fsys fs.FS) ([]*Scenario, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list scenarios: %w", err)
 	}
-	slices.Sort(names)
 	var out []*Scenario
 	var errs []error
 	for _, name := range names {
@@ -66,25 +64,19 @@ type block struct {
 	body []string
 }
 
-// blocks cuts a file into blocks. Lines that begin with # in the first column are comments.
+// blocks cuts a file into blocks. Lines that begin with # in the first column are comments. Empty lines mean nothing.
 func blocks(text string) (out []block) {
 	for i, l := range strings.Split(text, "\n") {
 		l = strings.TrimRight(l, " \t\r")
 		switch {
-		case strings.HasPrefix(l, "#"):
-		case l == "" || l[0] == ' ' || l[0] == '\t':
+		case l == "", l[0] == '#':
+		case l[0] == ' ', l[0] == '\t':
 			if len(out) > 0 {
 				b := &out[len(out)-1]
 				b.body = append(b.body, l)
 			}
 		default:
 			out = append(out, block{line: i + 1, text: l})
-		}
-	}
-	for i := range out {
-		b := &out[i]
-		for len(b.body) > 0 && b.body[len(b.body)-1] == "" {
-			b.body = b.body[:len(b.body)-1]
 		}
 	}
 	return out
@@ -146,14 +138,12 @@ func (s *Scenario) header(b block) (is bool, err error) {
 		if len(s.Families) == 0 {
 			return true, fmt.Errorf("families: %q names none of IPv4, IPv6", rest)
 		}
-	case "only-apiserver":
-		s.OnlyAPIServer = rest
-	case "not-upstream":
-		s.NotUpstream = rest
-	case "not-ipvs":
-		s.NotIPVS = rest
 	default:
-		return false, nil
+		why := map[string]*string{"only-apiserver": &s.OnlyAPIServer, "not-upstream": &s.NotUpstream, "not-ipvs": &s.NotIPVS}[word]
+		if why == nil {
+			return false, nil
+		}
+		*why = rest
 	}
 	if rest == "" {
 		return true, fmt.Errorf("%s: nothing follows it", word)

@@ -106,7 +106,7 @@ func TestActions(t *testing.T) {
 		{"pause 1500ms", &Pause{For: 1500 * time.Millisecond}},
 		{"loop l tcp from x to $VIP1:80", &Loop{Name: "l", Call: call(lab.TCP, "x", "VIP1", 80)}},
 		{"apply\n    kind: Service\n    metadata: {name: web}\n\n    spec:\n      a: b\n", &Apply{
-			YAML: "    kind: Service\n    metadata: {name: web}\n\n    spec:\n      a: b",
+			YAML: "    kind: Service\n    metadata: {name: web}\n    spec:\n      a: b",
 		}},
 	} {
 		step := parseOne(t, tt.text)
