@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -21,7 +22,9 @@ type Flow struct {
 
 // Open connects from the namespace of the calling thread. Any thread may use the flow afterwards.
 func Open(q Question) (*Flow, error) {
-	conn, err := dial(q)
+	ctx, cancel := waiting(q.Patience)
+	defer cancel()
+	conn, err := dial(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -33,11 +36,35 @@ func Open(q Question) (*Flow, error) {
 	return f, nil
 }
 
-func dial(q Question) (net.Conn, error) {
+// waiting returns a context for an answer that a client waits for. It ends after 20 ticks: a machine that stands still for
+// seconds must not look like a lost packet, and uses up two ticks at most.
+func waiting(patience time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer cancel()
+		ticks := time.NewTicker(max(patience/20, 1))
+		defer ticks.Stop()
+		for range 20 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticks.C:
+			}
+		}
+	}()
+	return ctx, cancel
+}
+
+// interrupt ends what waits for a socket when the context ends. The caller calls stop before that.
+func interrupt(ctx context.Context, socket interface{ SetDeadline(time.Time) error }) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = socket.SetDeadline(time.Now()) }) // it fails only if the socket is closed
+}
+
+func dial(ctx context.Context, q Question) (net.Conn, error) {
 	if q.Protocol == KernelSCTP {
-		return dialKernelSCTP(q)
+		return dialKernelSCTP(ctx, q)
 	}
-	d := net.Dialer{Timeout: q.Patience, KeepAlive: -1, Control: func(_, _ string, socket syscall.RawConn) error {
+	d := net.Dialer{KeepAlive: -1, Control: func(_, _ string, socket syscall.RawConn) error {
 		return control(socket, q.takePort)
 	}}
 	network, to := q.Protocol.String(), q.To.String()
@@ -53,7 +80,7 @@ func dial(q Question) (net.Conn, error) {
 	default:
 		d.LocalAddr = &net.IPAddr{IP: own}
 	}
-	return d.Dial(network, to)
+	return d.DialContext(ctx, network, to)
 }
 
 // takePort bounds the source port of a socket.
@@ -132,7 +159,9 @@ func (f *Flow) Send(patience time.Duration) Result { return f.exchange(patience,
 func (f *Flow) Receive(patience time.Duration) Result { return f.exchange(patience, false) }
 
 func (f *Flow) exchange(patience time.Duration, ask bool) Result {
-	line, err := f.line(time.Now().Add(patience), ask)
+	ctx, cancel := waiting(patience)
+	defer cancel()
+	line, err := f.line(ctx, ask)
 	if err != nil {
 		return resultOf(err)
 	}
@@ -143,10 +172,11 @@ func (f *Flow) exchange(patience time.Duration, ask bool) Result {
 	return Result{Outcome: Answered, Answer: answer, Client: f.Client}
 }
 
-func (f *Flow) line(deadline time.Time, ask bool) ([]byte, error) {
-	if err := f.conn.SetDeadline(deadline); err != nil {
+func (f *Flow) line(ctx context.Context, ask bool) ([]byte, error) {
+	if err := f.conn.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
+	defer interrupt(ctx, f.conn)()
 	request, question := newInit(f.to), []byte("?\n")
 	if f.protocol == SCTP {
 		question = request.encode()

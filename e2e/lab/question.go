@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -128,7 +129,7 @@ func OutcomeOf(err error) Outcome {
 		return Answered
 	case is(unix.ECONNREFUSED):
 		return Refused
-	case errors.As(err, &late) && late.Timeout():
+	case errors.As(err, &late) && late.Timeout(), errors.Is(err, context.Canceled):
 		return Dropped
 	case is(unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENONET, unix.EPROTO):
 		return Unreachable

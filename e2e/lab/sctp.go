@@ -2,6 +2,7 @@ package lab
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -154,16 +154,17 @@ func kernelSCTP(f Family, own netip.AddrPort) (*os.File, error) {
 }
 
 // dialKernelSCTP connects with the kernel's own implementation.
-func dialKernelSCTP(q Question) (net.Conn, error) {
+func dialKernelSCTP(ctx context.Context, q Question) (net.Conn, error) {
 	f, err := kernelSCTP(FamilyOf(q.To.Addr()), netip.AddrPortFrom(q.From, 0))
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() // the connection has a copy
 	socket, err := f.SyscallConn()
-	if err := errors.Join(err, f.SetDeadline(time.Now().Add(q.Patience))); err != nil {
+	if err != nil {
 		return nil, err
 	}
+	defer interrupt(ctx, f)()
 	late := socket.Write(func(fd uintptr) bool {
 		err = unix.Connect(int(fd), sockaddr(q.To))
 		return !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.EALREADY)
