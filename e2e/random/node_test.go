@@ -74,7 +74,9 @@ func (n *node) write(name, text string) {
 	n.must(lab.WriteFile(n.manifests, name+".yaml", []byte(text)))
 }
 
-func (n *node) note(what string) { n.history = append(n.history, time.Now().Format("15:04:05.000 ")+what) }
+func (n *node) note(what string) {
+	n.history = append(n.history, time.Now().Format("15:04:05.000 ")+what)
+}
 
 // settings are the flags that decide what the rules are.
 func (n *node) settings() []string {
