@@ -43,15 +43,13 @@ func IsNamespaced(kind string) bool { return kind != "Node" && kind != "ServiceC
 
 // version is the apiVersion of the kinds that the proxy reads.
 func version(kind string) (string, error) {
-	switch kind {
-	case "Service", "Node":
-		return "v1", nil
-	case "EndpointSlice":
-		return "discovery.k8s.io/v1", nil
-	case "ServiceCIDR":
-		return "networking.k8s.io/v1", nil
+	v, ok := map[string]string{
+		"Service": "v1", "Node": "v1", "EndpointSlice": "discovery.k8s.io/v1", "ServiceCIDR": "networking.k8s.io/v1",
+	}[kind]
+	if !ok {
+		return "", fmt.Errorf("kind %q is none of Service, EndpointSlice, Node, ServiceCIDR", kind)
 	}
-	return "", fmt.Errorf("kind %q is none of Service, EndpointSlice, Node, ServiceCIDR", kind)
+	return v, nil
 }
 
 var variable = regexp.MustCompile(`\$([A-Z][A-Z0-9_]*)`)
