@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -21,25 +20,16 @@ func Main(m *testing.M) (code int) { return Enter(m.Run) }
 // Enter calls run where it may make namespaces. An ordinary user may make network namespaces only in a user namespace,
 // so the test binary then starts itself again in one.
 func Enter(run func() int) (code int) {
-	err := tryNamespace()
+	n, err := makeBare("the tests")
 	switch {
 	case err == nil:
+		_ = n.Close() // it was a try
 		return run()
 	case refused() || os.Getenv(inUserNamespace) != "":
-		fmt.Fprintf(os.Stderr, "make a network namespace for the tests: %v; run them as root\n", err)
+		fmt.Fprintf(os.Stderr, "%v; run the tests as root\n", err)
 		return 1
 	}
 	return startAgain()
-}
-
-// tryNamespace makes a namespace on a thread that ends at once.
-func tryNamespace() error {
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		result <- unshare()
-	}()
-	return <-result
 }
 
 func startAgain() int {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,11 +45,7 @@ func (j *Journal) Lines(parts ...string) []string {
 	defer j.mu.Unlock()
 	var found []string
 	for line := range strings.Lines(j.buf.String()) {
-		all := true
-		for _, p := range parts {
-			all = all && strings.Contains(line, p)
-		}
-		if all {
+		if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) }) {
 			found = append(found, line)
 		}
 	}
