@@ -27,9 +27,13 @@ import (
 func Each[T any](base T) iter.Seq2[string, T] {
 	return func(yield func(string, T) bool) {
 		for n := 0; ; n++ {
-			changed, skip := clone(reflect.ValueOf(&base)), n
-			path, ok := change(changed.Elem(), "", &skip)
-			if !ok || !yield(strings.TrimPrefix(path, "."), changed.Elem().Interface().(T)) {
+			changed := clone(reflect.ValueOf(&base))
+			list := changes(changed.Elem(), "")
+			if n == len(list) {
+				return
+			}
+			list[n].part.Set(list[n].other)
+			if !yield(strings.TrimPrefix(list[n].path, "."), changed.Elem().Interface().(T)) {
 				return
 			}
 		}
@@ -74,50 +78,41 @@ func CheckChanges[T any](t *testing.T, value T, changes map[string]func(*T), rea
 	}
 }
 
-// change skips some changes of v and of its parts, and makes the next one. It returns the path of the part; not ok: there are
-// no more changes.
-func change(v reflect.Value, path string, skip *int) (string, bool) {
-	try := func(path string, other reflect.Value) (string, bool) {
-		*skip--
-		if *skip >= 0 {
-			return "", false
-		}
-		v.Set(other)
-		return path, true
-	}
+// change is another value of a part.
+type change struct {
+	path        string
+	part, other reflect.Value
+}
+
+// changes lists the changes of a value and of its parts.
+func changes(v reflect.Value, path string) (list []change) {
 	if other, ok := otherValue(v); ok {
-		return try(path, other)
+		return []change{{path, v, other}}
 	}
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if changed, ok := change(writable(v.Field(i)), path+"."+v.Type().Field(i).Name, skip); ok {
-				return changed, true
-			}
+			list = append(list, changes(writable(v.Field(i)), path+"."+v.Type().Field(i).Name)...)
 		}
-		return "", false
 	case reflect.Pointer:
 		if v.IsNil() {
-			return try(path, reflect.New(v.Type().Elem()))
+			return []change{{path, v, reflect.New(v.Type().Elem())}}
 		}
-		return change(v.Elem(), path, skip)
+		return changes(v.Elem(), path)
 	case reflect.Slice:
 		if v.Len() == 0 {
-			return try(path+"[new]", reflect.MakeSlice(v.Type(), 1, 1))
+			return []change{{path + "[new]", v, reflect.MakeSlice(v.Type(), 1, 1)}}
 		}
-		if changed, ok := try(path+"[last]", v.Slice(0, v.Len()-1)); ok {
-			return changed, true
-		}
+		list = []change{{path + "[last]", v, v.Slice(0, v.Len()-1)}}
+		fallthrough
 	case reflect.Array:
+		for i := range v.Len() {
+			list = append(list, changes(v.Index(i), fmt.Sprintf("%s[%d]", path, i))...)
+		}
 	default:
 		panic(fmt.Sprintf("fields.Each cannot change %s of type %s; teach it how", path, v.Type()))
 	}
-	for i := range v.Len() {
-		if changed, ok := change(v.Index(i), fmt.Sprintf("%s[%d]", path, i), skip); ok {
-			return changed, true
-		}
-	}
-	return "", false
+	return list
 }
 
 // otherValue returns a value that differs from v, for types that have no parts.
