@@ -318,6 +318,7 @@ func TestAuthorsOfAnEndpoint(t *testing.T) {
 	expect("the victim loses", &older, m.Set(&victim), older.Name)
 	m.Delete(program.IPv4, older.Name)
 	expect("the older one goes", &victim, nil, "", victim.Name)
+	m.Delete(program.IPv4, younger.Name)
 	second := port("good/web:q", 2, 4)
 	expect("two ports of one Service", &contents.Port{}, m.Set(&second), victim.Name, victim.Name)
 	m.Delete(program.IPv4, second.Name)

@@ -79,6 +79,8 @@ func TestHealthComesBeforeTopology(t *testing.T) {
 		{"a good one that drains comes before a bad one", []*state.Slice{plain}, []string{"1"}, state.KeepAll, "2 3", "3", Served, 0, true, true},
 		{"all fail, those that drain, too, backup", []*state.Slice{slice("a", "10.0.0.1 draining"), ofBackups(slice("b", "10.0.0.8 gone", "10.0.0.9 draining"))},
 			[]string{"1", "8", "9"}, state.BackupOnly, "9", "", Drop, 0, false, false},
+		{"all fail, those that drain, too, and there is no backup", []*state.Slice{slice("a", "10.0.0.1 draining", "10.0.0.2 gone")},
+			[]string{"1", "2"}, state.BackupOnly, "1", "", Drop, 0, false, false},
 		{"all fail, those that drain, too", []*state.Slice{plain}, []string{"1", "2", "3"}, state.KeepAll, "1", "1", Served, 0, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -2,7 +2,9 @@ package mirror
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,7 +103,7 @@ func TestPartsOfChanges(t *testing.T) {
 					elementsOf(got, part.Set, part.List, part.Want.Arena)
 				}
 			}
-			text := strings.Join(keysOf(got), " ")
+			text := strings.Join(slices.Collect(maps.Keys(got)), " ")
 			if (len(got) == 1) != (want != "") || !strings.Contains(text, want) {
 				t.Errorf("changed after %d parts: %q", seen, text)
 			}
@@ -116,13 +118,6 @@ func TestPartsOfChanges(t *testing.T) {
 	if calls == 100 {
 		t.Error("a port that changes all the time holds up the others")
 	}
-}
-
-func keysOf(m map[string]int) (list []string) {
-	for k := range m {
-		list = append(list, k)
-	}
-	return list
 }
 
 // TestForgetSpares: when everything is written again, the chains that no service port needs are left out.
