@@ -318,10 +318,36 @@ func TestAuthorsOfAnEndpoint(t *testing.T) {
 	expect("the victim loses", &older, m.Set(&victim), older.Name)
 	m.Delete(program.IPv4, older.Name)
 	expect("the older one goes", &victim, nil, "", victim.Name)
+	m.Delete(program.IPv4, younger.Name)
 	second := port("good/web:q", 2, 4)
 	expect("two ports of one Service", &contents.Port{}, m.Set(&second), victim.Name, victim.Name)
 	m.Delete(program.IPv4, second.Name)
 	expect("one port again", &victim, nil, "", victim.Name)
+
+	old, late := port("old/web:p", 1, 5), port("late/web:p", 9, 6)
+	old.Cluster, late.Cluster = hashPort("", 1, 80, 2).Cluster, hashPort("", 1, 80, 1, 2).Cluster
+	mustSet(t, m.Engine, old)
+	if err := m.Set(&late); err == nil || !strings.Contains(err.Error(), "2 endpoints are listed by other ports, too, the first by good/web:p;") {
+		t.Errorf("both endpoints belong to others: %v", err)
+	}
+}
+
+// TestRenamedHashPort: all elements of a port have its new name. A change that waits for the next Apply is known.
+func TestRenamedHashPort(t *testing.T) {
+	m := OpenMemory(Options{})
+	p := hashPort("a:p", 1, 80, 1, 2, 3)
+	mustSet(t, m.Engine, p)
+	mustApply(t, m.Engine)
+	p.Name, p.Formerly = "ns/b:p", "ns/a:p"
+	mustSet(t, m.Engine, p)
+	mustApply(t, m.Engine)
+	if text := m.String(); strings.Contains(text, "ns/a:p") || !strings.Contains(text, "ns/b:p") {
+		t.Error("the old name is in the tables, or the new one is not")
+	}
+	mustSet(t, m.Engine, hashPort("b:p", 1, 80, 1, 2))
+	if m.settled() {
+		t.Error("an endpoint less, and nothing waits")
+	}
 }
 
 // TestHashChurn changes ports at random. After each transaction, the kernel must have what the mirror says, and each

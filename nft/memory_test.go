@@ -10,6 +10,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/nft/rule"
@@ -204,5 +205,21 @@ func TestMemoryRecords(t *testing.T) {
 	want = append(want, mustApply(t, m.Engine).Text())
 	if !slices.Equal(texts, want) {
 		t.Fatalf("%d transactions were recorded, want %d", len(texts), len(want))
+	}
+}
+
+// TestInheritedInMemory: what an earlier process served is known before the first Apply, whichever engine served it.
+func TestInheritedInMemory(t *testing.T) {
+	m := OpenMemory(Options{})
+	m.SetGlobals(contents.Globals{IPVS: true})
+	p := manyPorts(program.IPv4, 0, 1)[0]
+	p.Frontends = []contents.Frontend{{Addr: addr("20.0.0.1"), Port: 80, Pool: program.ClusterPool}, {Addr: addr("20.0.0.2"), Port: 80, IPVS: true}}
+	mustSet(t, m.Engine, p)
+	mustApply(t, m.Engine)
+	again := restart(t, m)
+	for at, want := range map[string]bool{"20.0.0.1": true, "20.0.0.2": true, "20.0.0.3": false} {
+		if got, err := again.Inherited(program.IPv4, tcp, addr(at), 80); got != want || err != nil {
+			t.Errorf("%s: %t, %v", at, got, err)
+		}
 	}
 }

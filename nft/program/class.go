@@ -170,32 +170,29 @@ const samePort = "-same-port"
 // Permanent reports whether the class is never removed once it exists. There are few such classes.
 func (c Class) Permanent() bool { return c.Affinity == 0 }
 
-// ParseClass reads the name of the chain of a class. It is the inverse of class.chain.
+// ParseClass reads the name of the chain of a class. It is the inverse of class.chain. What it cannot read makes a class of
+// another name.
 func ParseClass(chain string) (c Class, ok bool) {
 	words := strings.Split(strings.TrimSuffix(chain, samePort), "-")
 	if c.SamePort = strings.HasSuffix(chain, samePort); len(words) < 2 {
 		return c, false
 	}
-	size, err := strconv.ParseUint(words[1], 10, 32)
-	method, known := parseMethod(words[0])
-	c.Draw = Draw{method, uint32(size)}
-	switch rest := words[2:]; {
-	case len(rest) > 1 && rest[0] == "sticky":
+	size, _ := strconv.ParseUint(words[1], 10, 32)
+	c.Draw = Draw{parseMethod(words[0]), uint32(size)}
+	if rest := words[2:]; len(rest) > 1 && rest[0] == "sticky" {
 		c.Affinity = parseDuration(rest[1])
 		c.local = len(rest) == 3 && rest[2] == "local"
-	case len(rest) > 0:
-		return c, false
 	}
-	return c, known && err == nil && c.ChainName() == chain
+	return c, c.ChainName() == chain
 }
 
-func parseMethod(s string) (Method, bool) {
+func parseMethod(s string) Method {
 	for _, m := range Methods() {
 		if m.String() == s {
-			return m, true
+			return m
 		}
 	}
-	return 0, false
+	return Random
 }
 
 // parseDuration reads the form that DurationText prints; 0 for most other texts.

@@ -18,7 +18,8 @@ func TestParseClass(t *testing.T) {
 	}
 	for _, other := range []string{
 		"", "balance", "nat-output", "random", "random-", "random-x", "random-3-", "random-3-sticky", "random-3-sticky-", "random-3-sticky-3",
-		"random-3-sticky-h", "random-3-sticky-3y", "random-3-sticky-3h-remote", "random-03", "turn-3-local", "token-random-3", "recall-local",
+		"random-3-sticky-h", "random-3-sticky-3y", "random-3-sticky-3h-remote", "random-03", "turn-3-local", "token-random-3", "recall-local", "maglev-3",
+		"random-3-local", "random-4294967296", "random-3-sticky-3h-local-same-port",
 	} {
 		if c, ok := ParseClass(other); ok {
 			t.Errorf("%q: read as the class %+v", other, c)

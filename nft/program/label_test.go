@@ -27,7 +27,7 @@ func TestLabel(t *testing.T) {
 			t.Errorf("the label of %s is %s", label, Label(label))
 		}
 	}
-	if got := Label(n + "/" + s + ":http"); !strings.HasPrefix(got, n+"/sss") || !strings.HasSuffix(got, ":http") {
+	if got := Label(n + "/" + s + ":http"); !strings.HasPrefix(got, n+"/sss") || !strings.HasSuffix(got, ":http") || strings.Count(got, ":") > 1 {
 		t.Errorf("%s does not begin with the namespace and end with the port", got)
 	}
 }

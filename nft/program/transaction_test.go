@@ -111,6 +111,39 @@ func TestHead(t *testing.T) {
 	}
 }
 
+// TestScript: a transaction is printed in the order of its batch.
+func TestScript(t *testing.T) {
+	tx := &Transaction{}
+	w := tx.For(IPv4)
+	w.Do(Operation{Kind: AddChain, Name: "turn-3", Chain: &Chain{Name: "turn-3"}})
+	w.DoAfterwards(Operation{Kind: DeleteChain, Name: "turn-2"})
+	w.Insert(Pools, placed(w, Pools, 2, 3).Element)
+	w.Remove(Pools, placed(w, Pools, 1, 0).Element)
+	want := "add chain ip verdict turn-3\ndelete element ip verdict pools { 0:1 : none }\n" +
+		"add element ip verdict pools { 0:2 : 0:3 }\ndelete chain ip verdict turn-2\n"
+	if got := tx.String(); got != want {
+		t.Errorf("printed:\n%swant:\n%s", got, want)
+	}
+}
+
+// TestHooks: each base chain is at the hook whose name is printed (linux/netfilter.h).
+func TestHooks(t *testing.T) {
+	hooks := map[string]uint32{"prerouting": 0, "input": 1, "forward": 2, "output": 3, "postrouting": 4}
+	bases := 0
+	for _, c := range append(Program{Family: IPv4, Loopback: true}.Chains(), LoopbackGuard()) {
+		if c.Base == nil {
+			continue
+		}
+		bases++
+		if hook, known := hooks[c.Base.HookName]; !known || c.Base.Hook != hook {
+			t.Errorf("%s: hook %d is printed as %s", c.Name, c.Base.Hook, c.Base.HookName)
+		}
+	}
+	if bases < 7 {
+		t.Errorf("%d base chains", bases)
+	}
+}
+
 // TestSplit: what is done to base chains comes after everything else.
 func TestSplit(t *testing.T) {
 	base := Chain{Name: "base", Base: natOutput()}

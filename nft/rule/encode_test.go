@@ -24,6 +24,9 @@ func TestSetOfProtocols(t *testing.T) {
 	if !bytes.Contains(first, []byte{1, 2, 3, 4}) || !bytes.Contains(second, []byte{5, 6, 7, 8}) {
 		t.Errorf("the rules name other sets:\n%x\n%x", first, second)
 	}
+	if !bytes.Contains(first, []byte(ProtocolsSet)) { // the kernel wants a name besides
+		t.Errorf("the rule has no name of the set:\n%x", first)
+	}
 }
 
 // TestToLoopback: the statement compares one byte, the first one of the destination (RFC 791, section 3.1).

@@ -203,6 +203,26 @@ func TestExcludedAddress(t *testing.T) {
 	if !strings.Contains(w.problem(), "10.97.0.1:80/tcp") || !strings.Contains(w.problem(), "--ipvs-exclude-cidrs") {
 		t.Errorf("problems: %q", w.problem())
 	}
+	if totals := w.Totals().Engines; totals[IPVS] != (Totals{}) || totals[NFT].Frontends[plan.LoadBalancer] != 1 {
+		t.Errorf("totals %+v", totals)
+	}
+}
+
+// TestFrontendsWithoutNAT: connections to external addresses keep their destination if the endpoints answer clients themselves.
+func TestFrontendsWithoutNAT(t *testing.T) {
+	w := newWorld(t, false)
+	w.ask("lc", "203.0.113.1", "198.51.100.1") // IPVS may not serve the last one
+	port := &w.services[web].Ports[0]
+	port.Cluster = reals("10.0.0.1:80")
+	for _, way := range []state.Forwarding{state.Route, state.NAT} {
+		port.Balancing.Forwarding = way
+		w.set(web)
+		for i := range port.Frontends {
+			if f := &port.Frontends[i]; f.Unchanged != (way == state.Route && i == 1) {
+				t.Errorf("forwarding %q: %s keeps its destination: %t", way, f.Addr, f.Unchanged)
+			}
+		}
+	}
 }
 
 func TestVirtualServersFollowTheHostsAddresses(t *testing.T) {

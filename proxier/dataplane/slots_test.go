@@ -72,6 +72,18 @@ func TestHashBudget(t *testing.T) {
 	}
 }
 
+// TestSlotsOfWeights: weights need slots, unless only the endpoints of the greatest weight are served.
+func TestSlotsOfWeights(t *testing.T) {
+	d := hashingDataplane()
+	for scheduler, want := range map[string]int{"": 2, "fo": 0, "sh": 0} {
+		port := hashAt(1, 3, false).Ports[0]
+		port.Balancing.Scheduler, port.Cluster[1].Weight = scheduler, 3
+		if weights, tables := d.Slots(&port); weights != want || (len(tables) > 0) != (scheduler == "sh") {
+			t.Errorf("scheduler %q: %d slots for weights, want %d; tables %v", scheduler, weights, want, tables)
+		}
+	}
+}
+
 // BenchmarkHashPorts sets and applies a Service whose ports hash clients, and removes an endpoint.
 func BenchmarkHashPorts(b *testing.B) {
 	for _, c := range []struct{ ports, endpoints int }{{3, 170}, {30, 170}, {30, 17}} {

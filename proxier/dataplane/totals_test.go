@@ -1,10 +1,16 @@
 package dataplane
 
 import (
+	"fmt"
 	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -73,5 +79,76 @@ func TestTransactionsAreCounted(t *testing.T) {
 	}
 	if r := d.Apply(); r.Transactions != [...]int{kernel.Applied: 0, kernel.Unknown: 0} {
 		t.Errorf("no change: %+v", r)
+	}
+}
+
+// TestAddResults: what several steps of a pass did counts together.
+func TestAddResults(t *testing.T) {
+	step := func(n int, outcome Outcome) (r Result) {
+		r = Result{Outcome: outcome, Added: n, Deleted: 2 * n, Bytes: 3 * n, Operations: 4 * n, Encode: time.Duration(5 * n), Kernel: time.Duration(6 * n)}
+		r.Transactions[outcome] = n
+		r.Failures = []Failure{{Object: strconv.Itoa(n)}}
+		r.changed(web, n)
+		for range maxSteps - 1 {
+			r.keep(func() []string { return []string{strconv.Itoa(n)} })
+		}
+		return r
+	}
+	sum := step(1, kernel.Rejected)
+	sum.Full = true
+	sum.Add(step(10, kernel.Applied))
+	steps := ""
+	for _, lines := range sum.Changes {
+		steps += lines()[0] + " "
+	}
+	if want := strings.Repeat("1 ", maxSteps-1) + "10 "; steps != want {
+		t.Errorf("the steps are %s, want %s", steps, want)
+	}
+	got, want := sum, step(11, kernel.Applied)
+	want.Full, want.Failures = true, []Failure{{Object: "1"}, {Object: "10"}}
+	want.Transactions = [...]int{kernel.Applied: 10, kernel.Rejected: 1, kernel.Unknown: 0}
+	got.Changes, want.Changes = nil, nil
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the sum is %+v, want %+v", got, want)
+	}
+}
+
+// TestMasqueradeModes: nft masquerades the connections of a frontend as the plan says.
+func TestMasqueradeModes(t *testing.T) {
+	for mode, want := range map[plan.Masquerade]string{
+		plan.MasqueradeOffCluster: "cluster-ips", plan.MasqueradeAlways: "masquerade-always", plan.MasqueradeNode: "masquerade-node",
+	} {
+		m := OpenMemory(MemoryOptions{})
+		planned := scheduledPlan(1, "")
+		planned.Ports[0].Frontends[0].Masquerade = mode
+		m.Set(planned)
+		m.Apply()
+		text := m.Changes()
+		for _, set := range []string{"cluster-ips", "masquerade-always", "masquerade-node"} {
+			if is := strings.Contains(text, "add element ip verdict "+set+" {"); is != (set == want) {
+				t.Errorf("mode %d: an element of %s: %t", mode, set, is)
+			}
+		}
+	}
+}
+
+// TestMemoryOfBothEngines: what both kernels in memory took and have is printed.
+func TestMemoryOfBothEngines(t *testing.T) {
+	m := OpenMemory(MemoryOptions{IPVS: &ipvsctl.Options{}, Scheduling: withAll()})
+	m.Set(scheduledPlan(1, "lc"))
+	if r := m.Apply(); !r.Applied() {
+		t.Fatalf("%+v", r)
+	}
+	const server = "-t 10.96.1.1:80 -s lc"
+	for what, text := range map[string]string{"changes": m.Changes(), "contents": m.String()} {
+		if !strings.Contains(text, server) || !strings.Contains(text, "10.96.1.1 . tcp . 80") {
+			t.Errorf("the %s have no %s, or not what nft has:\n%s", what, server, text)
+		}
+	}
+	if text := m.Changes(); text != "" {
+		t.Errorf("and then: %s", text)
+	}
+	if names := fmt.Sprint(NFT, " ", IPVS); names != "nft ipvs" {
+		t.Errorf("the engines are %s", names)
 	}
 }

@@ -77,6 +77,10 @@ func TestHealthComesBeforeTopology(t *testing.T) {
 		{"all fail, backup", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.BackupOnly, "8", "8", Served, 0, false, false},
 		{"all fail, reject", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.RefuseAll, "", "", Reject, 0, false, false},
 		{"a good one that drains comes before a bad one", []*state.Slice{plain}, []string{"1"}, state.KeepAll, "2 3", "3", Served, 0, true, true},
+		{"all fail, those that drain, too, backup", []*state.Slice{slice("a", "10.0.0.1 draining"), ofBackups(slice("b", "10.0.0.8 gone", "10.0.0.9 draining"))},
+			[]string{"1", "8", "9"}, state.BackupOnly, "9", "", Drop, 0, false, false},
+		{"all fail, those that drain, too, and there is no backup", []*state.Slice{slice("a", "10.0.0.1 draining", "10.0.0.2 gone")},
+			[]string{"1", "2"}, state.BackupOnly, "1", "", Drop, 0, false, false},
 		{"all fail, those that drain, too", []*state.Slice{plain}, []string{"1", "2", "3"}, state.KeepAll, "1", "1", Served, 0, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -148,14 +152,15 @@ func TestNoShare(t *testing.T) {
 // TestChoices: a plan tells what became of each endpoint.
 func TestChoices(t *testing.T) {
 	p := Planner{Health: slices.Concat(fails(true, "10.0.0.1"), fails(false, "10.0.0.2", "10.0.0.3")), MaxEjected: 50}
+	p.Health[0].Accepts = true
 	list := []*state.Slice{slice("a", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5 gone"), ofBackups(slice("b", "10.0.0.9"))}
 	var got []string
 	for _, c := range p.Plan(service(func(*state.Service) {}), list, environment()).Choices {
-		got = append(got, fmt.Sprint(c.At.Addr(), " ", c.Use, " ", c.Backup))
+		got = append(got, fmt.Sprint(c.At.Addr(), " ", c.Use, " ", c.Backup, " ", c.Accepts))
 	}
 	want := []string{
-		fmt.Sprint("10.0.0.1 ", LeftOut, " false"), fmt.Sprint("10.0.0.2 ", LeftOut, " false"), fmt.Sprint("10.0.0.3 ", KeptShare, " false"),
-		fmt.Sprint("10.0.0.4 ", InUse, " false"), fmt.Sprint("10.0.0.9 ", Idle, " true"),
+		fmt.Sprint("10.0.0.1 ", LeftOut, " false true"), fmt.Sprint("10.0.0.2 ", LeftOut, " false false"), fmt.Sprint("10.0.0.3 ", KeptShare, " false false"),
+		fmt.Sprint("10.0.0.4 ", InUse, " false false"), fmt.Sprint("10.0.0.9 ", Idle, " true false"),
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

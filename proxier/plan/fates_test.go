@@ -65,3 +65,13 @@ func TestFates(t *testing.T) {
 		}
 	}
 }
+
+// TestFatesOfBothFamilies: the endpoints of each family are explained.
+func TestFatesOfBothFamilies(t *testing.T) {
+	var p Planner
+	var got []string
+	for _, f := range p.Fates(service(nil), []*state.Slice{slice("a", "10.0.0.1"), slice("b", "fd00::1 notready")}, environment()) {
+		got = append(got, f.Addr.String()+" "+f.OutOfCluster)
+	}
+	equal(t, "fates", got, []string{"10.0.0.1:8080 ", "[fd00::1]:8080 not ready"})
+}

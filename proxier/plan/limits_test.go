@@ -156,6 +156,7 @@ func TestSlotLimit(t *testing.T) {
 		{"room for both", none, Limit{26, "--slots"}, 3, map[string]int{"t": 16}, "cn 2, cn 2", false},
 		{"room for one", none, Limit{25, "--slots"}, 3, map[string]int{"t": 16}, "cn 2, cn 2 plain", true},
 		{"room for one, which keeps an element for the other", none, Limit{22, "--slots"}, 3, map[string]int{"t": 16}, "cn 2, cn 2 plain", true},
+		{"room for one, but not for an element of the other", none, Limit{21, "--slots"}, 3, map[string]int{"t": 16}, "cn 2 plain, cn 2 plain", true},
 		{"room for none", none, Limit{6, "--slots"}, 3, map[string]int{"t": 16}, "cn 2 plain, cn 2 plain", true},
 		{"nothing is needed", none, Limit{1, "--slots"}, 0, nil, "cn 2, cn 2", false},
 		{"weights are elements: room for both", Limit{10, "--elements"}, none, 3, nil, "cn 2, cn 2", false},

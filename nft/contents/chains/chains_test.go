@@ -89,6 +89,17 @@ func TestPreferredNumbers(t *testing.T) {
 			t.Errorf("size %d has number %d, want %d", step.size, got, step.want)
 		}
 	}
+	sticky := func(seconds int) program.Class {
+		return program.NewClass(program.Random, 2, time.Duration(seconds)*time.Second, false)
+	}
+	c.Prefer(map[uint32]program.Class{200: sticky(1000)})
+	seen := map[uint32]bool{}
+	for i := range 300 {
+		seen[c.Acquire(w, sticky(1+i), p)] = true
+	}
+	if len(seen) != 300 || seen[200] {
+		t.Errorf("300 classes have %d numbers, that of another class: %t", len(seen), seen[200])
+	}
 	if got := c.Acquire(w, program.Class{}, p); got != 0 {
 		t.Errorf("a pool without slots has class %d", got)
 	}
@@ -111,5 +122,18 @@ func TestSharedTimeout(t *testing.T) {
 	}
 	if room := c.Room(); room != ExactTimeouts {
 		t.Errorf("both went: room for %d timeouts", room)
+	}
+}
+
+// TestPermanentClasses: the chain of a class without affinity stays: to make it again may take long (program.ExactDraws).
+func TestPermanentClasses(t *testing.T) {
+	c, p := New(), func() program.Program { return program.Program{Family: program.IPv4} }
+	w := (&program.Transaction{}).For(program.IPv4)
+	class := program.NewClass(program.InTurn, 3, 0, false)
+	c.Acquire(w, class, p)
+	c.Release(class)
+	c.Retire(w, true)
+	if _, there := c.All(p())[class.ChainName()]; !there || len(w.After) > 0 {
+		t.Errorf("the chain is there: %t; then: %v", there, w.After)
 	}
 }

@@ -39,3 +39,23 @@ func TestListSlot(t *testing.T) {
 		t.Errorf("%d elements for a key that is no slot", n)
 	}
 }
+
+// TestTablesComeAndGo: a table that no pool has when the transaction is written is not written, and can come later. When
+// one has gone, its number is free.
+func TestTablesComeAndGo(t *testing.T) {
+	h, one, other := NewTables(), NewPool(2), NewPool(4)
+	write := func(when string, pl *Pool, endpoints, slots, tables int) {
+		t.Helper()
+		h.Update(pl, maglevEndpoints(endpoints))
+		w := program.NewWriter(program.IPv4)
+		h.Write(w)
+		if n := len(w.Added(program.HashSlots)); n != slots || h.Count() != tables || len(h.Numbers()) != tables {
+			t.Errorf("%s: %d slots, %d tables, numbers %v; want %d slots, %d tables", when, n, h.Count(), h.Numbers(), slots, tables)
+		}
+	}
+	h.Update(one, maglevEndpoints(2))
+	write("changed twice", one, 3, 4093, 1)
+	write("another pool", other, 2, 4093, 2)
+	write("it has no table", other, 0, 0, 2) // a packet may still use it
+	write("the table goes", other, 0, 0, 1)
+}

@@ -102,3 +102,12 @@ func BenchmarkMaglev(b *testing.B) {
 		})
 	}
 }
+
+// TestSizes: nodes with different versions of Verdict must have the same tables, so the sizes stay.
+func TestSizes(t *testing.T) {
+	for endpoints, want := range map[int]uint32{1: 1, 2: 4093, 16: 4093, 17: 16381, 250: 16381, 251: 65521, 60000: 65521} {
+		if got := Size(endpoints); got != want {
+			t.Errorf("%d endpoints have a table of %d slots, want %d", endpoints, got, want)
+		}
+	}
+}

@@ -123,3 +123,24 @@ func TestReadEarlier(t *testing.T) {
 		t.Errorf("without an image: %d service ports", len(list))
 	}
 }
+
+// TestKeepEarlier: a service port gets its number and ordinals back, unless several ones had its name.
+func TestKeepEarlier(t *testing.T) {
+	token := func(number, n uint32, addr, name string) EarlierToken {
+		return EarlierToken{number<<1 | n<<program.PoolBits, netip.MustParseAddrPort(addr), name}
+	}
+	s := newServicePorts()
+	s.keepEarlier(readEarlier(program.IPv4, nil, []EarlierToken{
+		token(3, 9, "10.0.0.9:80", "ns/a:p"), token(3, 4, "10.0.0.4:80", "ns/a:p"), token(3, 6, "10.0.0.6:80", "ns/a:p"),
+		token(5, 1, "10.0.0.1:80", "ns/both:p"), token(6, 1, "10.0.0.1:80", "ns/both:p"),
+	}))
+	a, both := s.get("ns/a:p", 6), s.get("ns/both:p", 6)
+	for last, want := range map[int]uint32{4: 4, 6: 6, 9: 9} {
+		if at := fmt.Sprintf("10.0.0.%d:80", last); a.ordinals.of(netip.MustParseAddrPort(at)) != want {
+			t.Errorf("%s has another ordinal: %+v", at, a.ordinals.list)
+		}
+	}
+	if a.number != 3 || both.number != 7 || len(both.ordinals.list) > 0 {
+		t.Errorf("numbers %d and %d, ordinals of the latter: %v", a.number, both.number, both.ordinals.list)
+	}
+}

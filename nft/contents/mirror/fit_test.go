@@ -60,7 +60,8 @@ func TestNumbersUsedUp(t *testing.T) {
 		if !slices.Equal(short, []string{want}) {
 			t.Errorf("%v, want: %s", short, want)
 		}
-		if !strings.Contains(text, "add element ip verdict no-endpoints { 10.0.0."+string(rune('0'+n))+" . tcp . 80") || strings.Contains(text, "verdict services") {
+		if !strings.Contains(text, "add element ip verdict no-endpoints { 10.0.0."+string(rune('0'+n))+" . tcp . 80") || strings.Contains(text, "verdict services") ||
+			strings.Contains(text, "10.0.0.1 ") {
 			t.Errorf("a port without a number:\n%s", text)
 		}
 	}
@@ -105,6 +106,34 @@ func TestFitAffinity(t *testing.T) {
 		got := fitAffinity(want, map[time.Duration]int{}, &short)
 		if (got == time.Hour) != tt.fits || (len(short) == 0) != tt.fits {
 			t.Errorf("%s: affinity %v, %v", tt.name, got, short)
+		}
+	}
+}
+
+// TestFit: what a service port gets less than it asked for is named, and all its endpoints are served all the same.
+func TestFit(t *testing.T) {
+	many := make([]contents.Endpoint, program.MaxSlots)
+	for i := range many {
+		many[i].Addr = netip.AddrPortFrom(numberedAddr(i), 80)
+	}
+	many[0].Slots = 2
+	for _, tt := range []struct {
+		want   contents.Port
+		tables int
+		method program.Method
+		short  Shortfall
+	}{
+		{contents.Port{Method: program.SourceHash, Cluster: endpointsAt("10.0.0.1:80")}, program.MaxTables - 1, program.SourceHash, nil},
+		{contents.Port{Method: program.SourceHash, Cluster: endpointsAt("10.0.0.1:80")}, program.MaxTables, program.Random,
+			Shortfall{"all 32768 hash tables are in use; endpoints are picked at random until the Service changes"}},
+		{contents.Port{Method: program.SourceHash, Cluster: endpointsAt("10.0.0.1:0")}, program.MaxTables, program.SourceHash, nil},
+		{contents.Port{Cluster: many}, 0, program.Random, Shortfall{"the weights of 65536 endpoints need 65537 slots, more than the 65536 of a pool; " +
+			"all endpoints are served, with the same weight"}},
+	} {
+		var short Shortfall
+		got := fit(&tt.want, tt.tables, map[time.Duration]int{}, &short)
+		if got.Method != tt.method || len(got.Cluster) != len(tt.want.Cluster) || !slices.Equal(short, tt.short) {
+			t.Errorf("%s with %d endpoints, %d tables: %s with %d endpoints, %q", tt.want.Method, len(tt.want.Cluster), tt.tables, got.Method, len(got.Cluster), short)
 		}
 	}
 }

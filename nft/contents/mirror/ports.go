@@ -115,9 +115,6 @@ type slotWriter struct {
 // update gives the slots of a pool to the wanted endpoints.
 func (s *slotWriter) update(w program.Writer, p *port, pl *poolState, to program.Class, endpoints []contents.Endpoint) {
 	from, set := pl.class.Slots(), to.Slots()
-	if to.Empty() {
-		set = from
-	}
 	if from != set && !pl.class.Empty() {
 		_, changes := reassign(pl.members, nil)
 		p.writeSlots(w, pl, changes, from)
