@@ -5,10 +5,9 @@
 //	annotation.go  the annotations: keys, values, and what else the program and the documents say about them
 //	problem.go     parts of objects that cannot be honored; text.go: limits for their texts
 //	store.go       the Store: sources write into it, the loop reads from it
-//	backlog.go     its changes that the kernel does not have, and its locks
+//	backlog.go     its changes that the kernel does not have, their counts, and its locks
 //	health.go      what is known of the health of endpoints
 //	queue.go       Turns: in which order the loop takes what changed, and others what waits
-//	counts.go      how many changes there were, and how many wait
 //
 // It knows neither Kubernetes types nor the kernel.
 package state
