@@ -11,17 +11,10 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/report"
 )
 
-// comparer is the part of a Dataplane that finds and undoes what others changed.
-type comparer interface {
-	Check(repair bool) (dataplane.Found, error)
-	Repair(dataplane.Interference) dataplane.Result
-	Look() dataplane.Result
-}
-
 // repairer finds what other processes changed, undoes it and reports it.
 type repairer struct {
 	enabled   bool // --repair
-	dataplane comparer
+	dataplane Dataplane
 	pace      *pace
 	flows     *flows.Cleaner
 	observer  report.Observer

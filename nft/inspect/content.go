@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,12 +34,6 @@ func (l Line) compare(o Line) int {
 	return cmp.Or(cmp.Compare(l.Family, o.Family), cmp.Compare(l.Set, o.Set), cmp.Compare(l.Text, o.Text))
 }
 
-// contentKernel is what Content needs of nf_tables.
-type contentKernel interface {
-	kernel.Reader
-	Survey(f program.Family) (kernel.Existing, error)
-}
-
 // Content reads both tables, sorted. It leaves out what differs between processes that serve the same: the numbers of
 // pools, classes and hash tables, the order of slots, tokens, counters, and the stamp. It leaves out what packets write:
 // the entries of clients, and endpoints that do not answer. Torn means that the tables changed during each attempt to
@@ -54,23 +49,19 @@ func Content(o kernel.Options) (lines []Line, torn bool, err error) {
 }
 
 // ContentFrom reads both tables once.
-func ContentFrom(k contentKernel) (lines []Line, err error) {
-	for _, f := range program.Families() {
-		was, err := k.Survey(f)
-		if err != nil {
-			return nil, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
-		}
-		if !was.Table {
-			continue
-		}
-		r := &contentReader{lister: newLister(k, f, was, nil), names: map[uint32]string{}}
-		if err := r.read(); err != nil {
-			return nil, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
-		}
+func ContentFrom(k kernel.Reader) (lines []Line, err error) {
+	families := program.Families()
+	err = eachTable(k, families[:], k.Survey, nil, func(l *lister) error {
+		r := &contentReader{lister: l, names: map[uint32]string{}}
+		err := r.read()
 		lines = append(lines, r.lines...)
+		return err
+	})
+	if errors.Is(err, kernel.ErrNoTables) {
+		err = nil
 	}
 	slices.SortFunc(lines, Line.compare)
-	return lines, nil
+	return lines, err
 }
 
 // contentReader reads one table.

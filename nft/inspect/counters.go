@@ -19,28 +19,15 @@ func Counters(o kernel.Options, match func(name string) bool) ([]FrontendStatus,
 
 // CountersFrom does the same with any reader.
 func CountersFrom(k kernel.Reader, match func(string) bool) (out []FrontendStatus, err error) {
-	tables := 0
-	for _, f := range program.Families() {
-		was, err := k.SurveySets(f)
-		if err != nil {
-			return nil, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
-		}
-		if !was.Table {
-			continue
-		}
-		tables++
-		l := newLister(k, f, was, match)
-		if err := l.readFrontends(); err != nil {
-			return nil, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
-		}
+	families := program.Families()
+	err = eachTable(k, families[:], k.SurveySets, match, func(l *lister) error {
+		err := l.readFrontends()
 		for _, fe := range l.frontends {
 			out = append(out, fe.FrontendStatus)
 		}
-	}
-	if tables == 0 {
-		return nil, kernel.ErrNoTables
-	}
-	return out, nil
+		return err
+	})
+	return out, err
 }
 
 // Frontend reads one frontend with its pools, or the range that has the port. Without an address it is a node port. It

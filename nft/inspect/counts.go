@@ -110,3 +110,34 @@ func RefusalOf(set string) program.Refusal {
 	}
 	return program.NoRefusal
 }
+
+// Suspect is an endpoint that the kernel noticed within the latest seconds.
+type Suspect struct {
+	Endpoint netip.AddrPort
+	// Refusing: the endpoint answered with resets. Otherwise it did not answer.
+	Refusing bool
+	// Packets counts its repeated packets, or its resets, since the element was made.
+	Packets uint64
+}
+
+// ReadSuspects returns the endpoints that the kernel noticed. Sets that do not exist are empty. Refusing is whether to read
+// the set of refusing endpoints, too.
+func ReadSuspects(c *kernel.Conn, families []program.Family, refusing bool) (list []Suspect, err error) {
+	sets := []program.SetID{program.Unanswered, program.Refusing}
+	if !refusing {
+		sets = sets[:1]
+	}
+	for _, f := range families {
+		for _, set := range sets {
+			err := c.DumpElements(f, set.Name(), func(e kernel.Found) {
+				if at, ok := program.EndpointOf(f, e.Key); ok {
+					list = append(list, Suspect{Endpoint: at, Packets: e.Packets, Refusing: set == program.Refusing})
+				}
+			})
+			if err != nil && !errors.Is(err, unix.ENOENT) {
+				return nil, fmt.Errorf("read set %s of table %s %s: %w", set.Name(), f, program.TableName, err)
+			}
+		}
+	}
+	return list, nil
+}

@@ -22,6 +22,5 @@
 //
 // Metrics:
 //
-//	counts.go       entries of the affinity map, and counters of all frontends
-//	suspects.go     the endpoints that the kernel noticed
+//	counts.go       entries of the affinity map, counters of all frontends, and the endpoints that the kernel noticed
 package inspect

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 
@@ -33,27 +32,19 @@ func readLeft(k kernel.Reader) (left Left, err error) {
 	if left.Listing, err = ListFrom(k, families[:], nil); err != nil {
 		return left, err
 	}
-	for _, f := range families {
-		was, err := k.SurveySets(f)
-		if err != nil {
-			return left, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
-		}
-		l := newLister(k, f, was, nil)
-		if err := errors.Join(
-			l.dump(program.ClusterIPs.Name(), func(e kernel.Found) { note(left.ClusterIPs, e.Key, f) }),
-			l.dump(program.MasqueradeNode.Name(), func(e kernel.Found) { note(left.KeepSources, e.Key, f) }),
-			l.dump(program.Hairpin.Name(), func(e kernel.Found) { note(left.OnNode, e.Key, f) }),
+	return left, eachTable(k, families[:], k.SurveySets, nil, func(l *lister) error {
+		return errors.Join(
+			l.dump(program.ClusterIPs.Name(), func(e kernel.Found) { note(left.ClusterIPs, e.Key, l.family) }),
+			l.dump(program.MasqueradeNode.Name(), func(e kernel.Found) { note(left.KeepSources, e.Key, l.family) }),
+			l.dump(program.Hairpin.Name(), func(e kernel.Found) { note(left.OnNode, e.Key, l.family) }),
 			l.dump(program.AllowedSources.Name(), func(e kernel.Found) {
 				first, name, _ := strings.Cut(e.Comment, " ")
 				if r, err := netip.ParsePrefix(first); err == nil {
 					left.Sources[name] = append(left.Sources[name], r)
 				}
 			}),
-		); err != nil {
-			return left, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
-		}
-	}
-	return left, nil
+		)
+	})
 }
 
 // note notes the address at the beginning of a key.

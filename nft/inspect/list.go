@@ -71,9 +71,14 @@ func dialed[T any](o kernel.Options, read func(*kernel.Conn) (T, error)) (out T,
 
 // ListFrom does the same with any reader, such as a kernel in memory.
 func ListFrom(k kernel.Reader, families []program.Family, match func(string) bool) (out Listing, err error) {
-	torn, err := whole(k, func() (err error) {
-		out, err = listOnce(k, families, match)
-		return err
+	torn, err := whole(k, func() error {
+		out = Listing{}
+		return eachTable(k, families, k.SurveySets, match, func(l *lister) error {
+			if !l.was.SameLayout {
+				return fmt.Errorf("it does not have the layout %q; list it with the version of Verdict that wrote it", program.LayoutComment)
+			}
+			return l.read(&out)
+		})
 	})
 	out.Torn = torn
 	return out, err
@@ -98,30 +103,25 @@ func whole(k kernel.Reader, read func() error) (torn bool, err error) {
 	return true, nil
 }
 
-func listOnce(k kernel.Reader, families []program.Family, match func(string) bool) (Listing, error) {
-	var out Listing
+// eachTable reads the tables of some families. The error is ErrNoTables if there is none.
+func eachTable(
+	k kernel.Reader, families []program.Family, survey func(program.Family) (kernel.Existing, error), match func(string) bool, read func(*lister) error,
+) error {
 	found := false
 	for _, f := range families {
-		was, err := k.SurveySets(f)
-		switch {
-		case err != nil:
-			return out, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
-		case !was.Table:
-			continue
-		case !was.SameLayout:
-			return out, fmt.Errorf("table %s %s does not have the layout %q; "+
-				"list it with the version of Verdict that wrote it", f, program.TableName, program.LayoutComment)
+		was, err := survey(f)
+		if err == nil && was.Table {
+			found = true
+			err = read(newLister(k, f, was, match))
 		}
-		found = true
-		l := newLister(k, f, was, match)
-		if err := l.read(&out); err != nil {
-			return out, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
+		if err != nil {
+			return fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
 		}
 	}
 	if !found {
-		return out, kernel.ErrNoTables
+		return kernel.ErrNoTables
 	}
-	return out, nil
+	return nil
 }
 
 // Compare orders frontends of one family: those with an address come first.

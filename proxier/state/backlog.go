@@ -15,8 +15,8 @@ type backlog struct {
 	revision uint64
 	dirty    map[Name]pending // the Services with changes that the kernel does not have
 	counts   ChangeCounts
-	queue    Turns[string]    // the names of those that no pass has taken since
-	envDirty uint64           // revision of the latest change of node, ranges or host addresses; 0: no change
+	queue    Turns[string] // the names of those that no pass has taken since
+	envDirty uint64        // revision of the latest change of node, ranges or host addresses; 0: no change
 	synced   bool
 	wake     chan struct{}
 }

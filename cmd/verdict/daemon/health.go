@@ -24,14 +24,12 @@ func newHealth(s *config.Settings, store *state.Store, k *kernelSide, o *observe
 	if err != nil {
 		return nil, err
 	}
-	var reader *inspect.SuspectReader
 	if s.OutlierDetection != config.OutlierOff {
-		if reader, err = inspect.OpenSuspects(kernel.Options{Families: k.families}); err != nil {
+		if k.suspects, err = kernel.Dial(0); err != nil {
 			return nil, fmt.Errorf("open the reader of endpoints that do not answer: %w", err)
 		}
 	}
-	k.suspects = reader
-	forgetter, err := conntrack.OpenForgetter(conntrack.Options{}, func(err error) {
+	k.forgetter, err = conntrack.OpenForgetter(conntrack.Options{}, func(err error) {
 		if err != nil {
 			log.Error("questions to endpoints leave flows behind", "error", err)
 			return
@@ -41,12 +39,11 @@ func newHealth(s *config.Settings, store *state.Store, k *kernelSide, o *observe
 	if err != nil {
 		return nil, fmt.Errorf("open connection tracking for questions to endpoints: %w", err)
 	}
-	k.forgetter = forgetter
 	lines := report.NewLines(log, s.Budgets.NamespaceLogLines)
 	return endpointhealth.New(endpointhealth.Options{
-		Settings: s, Store: store, Ask: prober.New(forgetter.Forget).Ask, Cost: prober.Cost, Default: byDefault, APIServers: objects.APIServers(s), Report: o.Health,
+		Settings: s, Store: store, Ask: prober.New(k.forgetter.Forget).Ask, Cost: prober.Cost, Default: byDefault, APIServers: objects.APIServers(s), Report: o.Health,
 		Used: processorTime, Memory: newMemory(s.StateDir, log), MayWrite: lines.MayWrite, Log: log,
-		Suspicions: func(refusing bool) ([]endpointhealth.Suspicion, error) { return readSuspects(reader, refusing) },
+		Suspicions: k.readSuspects,
 	}), nil
 }
 
@@ -71,8 +68,8 @@ func defaultCheck(s *config.Settings) (*state.HealthCheck, error) {
 	return &c, nil
 }
 
-func readSuspects(r *inspect.SuspectReader, refusing bool) ([]endpointhealth.Suspicion, error) {
-	found, err := r.Read(refusing)
+func (k *kernelSide) readSuspects(refusing bool) ([]endpointhealth.Suspicion, error) {
+	found, err := inspect.ReadSuspects(k.suspects, k.families, refusing)
 	list := make([]endpointhealth.Suspicion, len(found))
 	for i, s := range found {
 		list[i] = endpointhealth.Suspicion(s)

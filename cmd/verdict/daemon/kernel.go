@@ -13,7 +13,6 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
-	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/addresses"
@@ -27,8 +26,8 @@ type kernelSide struct {
 	families   []program.Family
 	engine     *nft.Engine
 	watcher    *kernel.Watcher
-	suspects   *inspect.SuspectReader // nil: nobody looks for endpoints that do not answer
-	forgetter  *conntrack.Forgetter   // nil: nobody asks endpoints
+	suspects   *kernel.Conn         // nil: nobody looks for endpoints that do not answer
+	forgetter  *conntrack.Forgetter // nil: nobody asks endpoints
 	flows      *conntrack.Cleaner
 	balancer   *ipvsctl.Engine // nil if IPVS has nothing to do
 	scheduling dataplane.Scheduling
