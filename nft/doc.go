@@ -11,12 +11,11 @@
 //
 // The files, in the order in which to read them:
 //
-//	engine.go   both tables as one unit, and how it starts
+//	engine.go   both tables as one unit, how it starts, what an earlier process served
 //	pending.go  the changes that the next Apply makes, and what the engine knows of the kernel
 //	apply.go    gives the changes to the kernel
 //	send.go     one transaction: batches, its three outcomes, which service port the kernel refused
 //	repair.go   undoes commits of other processes, now and while no Verdict ran; the periodic check
-//	startup.go  what an earlier process served
 //	guard.go    guards of addresses that are local for IPVS
 //	memory.go   an engine over a kernel in memory, which prints the whole ruleset
 //

@@ -2,12 +2,10 @@
 // as options of ipvsadm.
 //
 //	key.go         what names a virtual server
-//	flags.go       the flags of schedulers
 //	forwarding.go  how packets reach a real server
-//	server.go      a virtual server as the kernel has it, and the commands for it
+//	server.go      a virtual server as the kernel has it, the commands for it, the flags of schedulers, timeouts of connections
 //	real.go        a real server, and the commands for it
 //	daemon.go      a synchronization daemon, and the commands for it
-//	timeouts.go    the timeouts of connections
 //	socket.go      the sockets
 //	attribute.go   attributes of the messages that this package writes itself
 //

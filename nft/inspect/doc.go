@@ -3,17 +3,16 @@
 //
 // The files, in the order in which to read them. Listings:
 //
-//	list.go         both tables: frontends with their pools
+//	list.go         both tables: frontends with their pools; what an earlier process left in the kernel
 //	lister.go       reads the elements for a listing
 //	content.go      both tables, without the numbers that are local to a process
-//	left.go         what an earlier process left in the kernel
 //
 // One question about few elements:
 //
 //	tables.go       reads single elements
 //	counters.go     frontends with their counters; one frontend, one pool
 //	walk.go         a packet's way through the program, with look-ups in the kernel
-//	pick.go         which endpoints a connection can get; jhash.go: the kernel's hash of an address
+//	pick.go         which endpoints a connection can get; the kernel's hash of an address
 //
 // Packets and other tables:
 //

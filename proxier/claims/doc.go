@@ -21,8 +21,7 @@
 //
 //	claims.go       who gets what: the claims of a Service come and go
 //	strip.go        how a plan loses a frontend, and the Problem that reports it
-//	host.go         cluster IPs that are addresses of this node
-//	environment.go  what else decides: addresses of this node and of API servers
+//	environment.go  what else decides: addresses of this node, also as cluster IPs, and of API servers
 //	overlap.go      what overlaps with a range of ports, and who loses it
 //	register.go     the register of frontends, and the order of precedence
 //	beside.go       external addresses at which node ports may answer

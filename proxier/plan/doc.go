@@ -3,13 +3,11 @@
 // every engine. The packages nft and ipvsctl turn the plan into kernel objects.
 //
 //	types.go      the plan of a Service
-//	name.go       the names of service ports, which are unique
 //	limits.go     how much one Service may become
-//	members.go    what an endpoint address is like, as flags; sorting
-//	endpoints.go  the endpoints of a Service and of a port
+//	members.go    what an endpoint address is like, as flags; sorting; names of service ports
+//	endpoints.go  the endpoints of a Service, of a port and of a pool, and those that keep their flows
 //	choose.go     which of them are chosen, by their flags; topology
 //	health.go     which of them are not good
-//	pools.go      the endpoints of a pool, and those that keep their flows
 //	ranges.go     load balancer source ranges
 //	frontends.go  addresses and policies
 //	plan.go       the Planner: a Service, a family, a port

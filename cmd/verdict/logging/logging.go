@@ -1,3 +1,4 @@
+// Package logging makes the logger of a command, in the format and on the level of the flags, and that of client-go.
 package logging
 
 import (

@@ -9,7 +9,6 @@
 //	connections.go  connections of the endpoints, from connection tracking
 //	health.go       endpoints of which the daemon knows that they do not answer, fail their checks, or are backups
 //	counts.go       counters of connections; loads of Services and of endpoints, from two readings
-//	kernel.go       access to the kernel
 //	complete.go     names of Services for the shell
 //
 // The kernel alone suffices: the daemon may be down. The package changes nothing and prints nothing.

@@ -9,8 +9,7 @@
 //
 //	run.go       takes the node over from kube-proxy; its virtual servers, taken over and handed back
 //	await.go     the wait for kube-proxy before Verdict is removed
-//	takeover.go  Find and Remove
-//	names.go     which chains and sets are those of kube-proxy
+//	takeover.go  Find and Remove; which chains and sets are those of kube-proxy
 //	nft.go       what is in nf_tables, over netlink: the nftables mode and iptables-nft
 //	legacy.go    iptables-legacy, by its own programs
 //	ipvs.go      the device of the mode ipvs

@@ -2,8 +2,7 @@
 // connections. It changes nothing.
 //
 //	handler.go   paths, and what every request must satisfy
-//	services.go  the list of Services: search, order and pages
-//	service.go   one Service, and explanations
+//	services.go  the list of Services: search, order and pages; one Service, and explanations
 //	overview.go  the first lines of the page; passes and their changes
 //	limit.go     how much the page may cost
 //	page         the HTML, CSS and JavaScript, without a framework and without resources of other hosts

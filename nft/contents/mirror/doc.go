@@ -6,7 +6,6 @@
 //
 //	contents.go   what a table is to have, and the changes that a port needs
 //	portset.go    the service ports of a table, with their numbers
-//	numbering.go  numbers of service ports
 //	waiting.go    which service ports wait for room
 //	ports.go      the state of a service port, and its elements
 //	frontend.go   elements of frontends and source ranges
