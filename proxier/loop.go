@@ -87,7 +87,7 @@ func New(o Options) *Proxier {
 		pace: pace, flows: cleaner,
 		passes: passer{
 			dataplane: o.Dataplane,
-			queue:     newQueue(o.Store),
+			queue:     queue{store: o.Store, replan: map[state.Name]bool{}},
 			node: environment.New(environment.Options{
 				Settings: o.Settings, Primary: o.Primary, IPv6: !o.NoIPv6, Servers: o.APIServers, Retry: checkPeriod, Log: o.Log,
 			}),

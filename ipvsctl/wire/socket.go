@@ -39,11 +39,7 @@ func Dial(ns int) (*Socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open IPVS socket for virtual servers: %w", err)
 	}
-	in := netns.None()
-	if ns != 0 {
-		in = netns.NsHandle(ns)
-	}
-	s, err := nl.GetNetlinkSocketAt(in, netns.None(), unix.NETLINK_GENERIC)
+	s, err := nl.GetNetlinkSocketAt(Namespace(ns), netns.None(), unix.NETLINK_GENERIC)
 	if err != nil {
 		servers.Close()
 		return nil, fmt.Errorf("open IPVS socket: %w", err)
@@ -56,7 +52,7 @@ func Dial(ns int) (*Socket, error) {
 // the kernel load ip_vs, even in a container without modprobe, because ip_vs has the alias
 // net-pf-16-proto-16-family-IPVS (Linux 5.15, commit 2199f562730d). For older kernels findFamily runs modprobe.
 func findFamily(ns int) (number uint16, err error) {
-	h, err := openGeneric(ns)
+	h, err := netlink.NewHandleAt(Namespace(ns), unix.NETLINK_GENERIC)
 	if err != nil {
 		return 0, fmt.Errorf("open generic netlink socket: %w", err)
 	}
@@ -74,11 +70,12 @@ func findFamily(ns int) (number uint16, err error) {
 	return f.ID, nil
 }
 
-func openGeneric(ns int) (*netlink.Handle, error) {
+// Namespace is a network namespace as package netlink names it; 0: the current one.
+func Namespace(ns int) netns.NsHandle {
 	if ns == 0 {
-		return netlink.NewHandle(unix.NETLINK_GENERIC)
+		return netns.None()
 	}
-	return netlink.NewHandleAt(netns.NsHandle(ns), unix.NETLINK_GENERIC)
+	return netns.NsHandle(ns)
 }
 
 // openServers silences moby/ipvs. At its first use it runs modprobe, and when that fails it logs a warning through

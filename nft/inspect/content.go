@@ -219,8 +219,14 @@ func (r *contentReader) readEndpoints() error {
 	return nil
 }
 
-// Difference lists the lines that only one of two sorted lists has.
-func Difference(have, want []Line) (extra, missing []Line) {
+// Difference prints the lines that only one of two sorted lists has, set by set: those of the first one begin with "-", those of
+// the second one with "+".
+func Difference(have, want []Line) (out []string) {
+	type marked struct {
+		mark string
+		Line
+	}
+	var list []marked
 	for len(have) > 0 || len(want) > 0 {
 		order := -1
 		switch {
@@ -231,12 +237,18 @@ func Difference(have, want []Line) (extra, missing []Line) {
 		}
 		switch {
 		case order < 0:
-			extra, have = append(extra, have[0]), have[1:]
+			list, have = append(list, marked{"-", have[0]}), have[1:]
 		case order > 0:
-			missing, want = append(missing, want[0]), want[1:]
+			list, want = append(list, marked{"+", want[0]}), want[1:]
 		default:
 			have, want = have[1:], want[1:]
 		}
 	}
-	return extra, missing
+	slices.SortStableFunc(list, func(a, b marked) int {
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Set, b.Set), -cmp.Compare(a.mark, b.mark))
+	})
+	for _, m := range list {
+		out = append(out, m.mark+m.String())
+	}
+	return out
 }

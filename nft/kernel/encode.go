@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -121,7 +122,11 @@ func (b *Batch) operation(o *program.Operation) error {
 	case program.DeleteChain:
 		b.named(o, unix.NFT_MSG_DELCHAIN, unix.NFTA_CHAIN_NAME)
 	case program.FlushRules:
-		b.flushRules(o)
+		chain := uint16(unix.NFTA_RULE_CHAIN)
+		if o.Name == "" {
+			chain = 0 // the rules of all chains
+		}
+		b.named(o, unix.NFT_MSG_DELRULE, chain)
 	case program.AddRule:
 		return b.addRule(o)
 	case program.AddSet:
@@ -143,15 +148,6 @@ func (b *Batch) named(o *program.Operation, kind, nameAttr uint16) {
 		b.Text(nameAttr, o.Name)
 	}
 	b.End(start)
-}
-
-// flushRules deletes the rules of a chain, or of all chains.
-func (b *Batch) flushRules(o *program.Operation) {
-	attr := uint16(0)
-	if o.Name != "" {
-		attr = unix.NFTA_RULE_CHAIN
-	}
-	b.named(o, unix.NFT_MSG_DELRULE, attr)
 }
 
 func (b *Batch) addChain(o *program.Operation) {
@@ -186,7 +182,7 @@ func (b *Batch) addRule(o *program.Operation) error {
 		return err
 	}
 	b.Unnest(list)
-	b.ruleDigest(unix.NFTA_RULE_USERDATA, digest)
+	b.Bytes(unix.NFTA_RULE_USERDATA, userdata.Append(nil, rule.DigestType, binary.NativeEndian.AppendUint64(nil, digest)))
 	b.End(start)
 	return nil
 }
@@ -256,20 +252,15 @@ func (b *Batch) setDescription(d *program.Set) {
 		b.Uint32(unix.NFTA_SET_DESC_SIZE, d.Size)
 	}
 	if d.Ports {
-		b.components(d)
+		list := b.Nest(setComponents)
+		for _, t := range d.Key {
+			item := b.Nest(unix.NFTA_LIST_ELEM)
+			b.Uint32(setComponentLength, uint32(t.Bytes))
+			b.Unnest(item)
+		}
+		b.Unnest(list)
 	}
 	b.Unnest(desc)
-}
-
-// components writes the lengths of the components of a key, one of which is a range.
-func (b *Batch) components(d *program.Set) {
-	list := b.Nest(setComponents)
-	for _, t := range d.Key {
-		item := b.Nest(unix.NFTA_LIST_ELEM)
-		b.Uint32(setComponentLength, uint32(t.Bytes))
-		b.Unnest(item)
-	}
-	b.Unnest(list)
 }
 
 // NFTA_SET_DESC_CONCAT, NFTA_SET_FIELD_LEN and NFTA_SET_ELEM_KEY_END (kernel 5.6), which x/sys does not have.
@@ -377,13 +368,12 @@ func (b *Batch) Shrink() {
 }
 
 // Additions writes as many additions as the size allows, and at least one message.
-func (b *Batch) Additions(t *program.Transaction, at *program.Cursor, size int) error {
+func (b *Batch) Additions(t *program.Transaction, at *program.Cursor, size int) {
 	for t.More(at) && (len(b.Messages) == 0 || len(b.Buf)+maxMessage <= size) {
 		list := t.Changes[at.Family][at.Set].Add
 		info := MessageInfo{Family: program.Families()[at.Family], Set: at.Set, Element: at.Element}
 		at.Element += b.elementMessage(t, info, list, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE)
 	}
-	return nil
 }
 
 // Wire writes messages to nf_tables into one buffer that is used again for each batch. It exists because

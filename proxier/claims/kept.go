@@ -22,8 +22,6 @@ type owners struct{ n, sum uint32 }
 
 func (o owners) with(id uint32, by int) owners { return owners{o.n + uint32(by), o.sum ^ id} }
 
-func newKept() kept { return kept{clusterIPs: map[[16]byte]owners{}} }
-
 // Servers are the addresses and TCP ports of API servers. The value tells whether load balancer IPs are refused as well as
 // external IPs.
 type Servers map[netip.AddrPort]bool

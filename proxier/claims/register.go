@@ -45,7 +45,7 @@ func (b bid) rank() rank { return rank(b & 3) }
 
 // New returns an empty register.
 func New() *Claims {
-	return &Claims{ids: map[state.Name]uint32{}, claimants: make([]claimant, 1), holders: map[key]bid{}, waiting: map[key][]bid{}, beside: newBeside(), ranges: newRanges(), kept: newKept()}
+	return &Claims{ids: map[state.Name]uint32{}, claimants: make([]claimant, 1), holders: map[key]bid{}, waiting: map[key][]bid{}, beside: newBeside(), ranges: newRanges(), kept: kept{clusterIPs: map[[16]byte]owners{}}}
 }
 
 // before reports whether a has precedence over b.

@@ -58,7 +58,7 @@ const (
 // New returns a recorder. Without a client it does nothing.
 func New(client kubernetes.Interface, node string, store *state.Store, log *slog.Logger) *Recorder {
 	return &Recorder{
-		client: client, node: node, store: store, log: log, queue: newNoteQueue(),
+		client: client, node: node, store: store, log: log, queue: noteQueue{wake: make(chan struct{}, 1), notes: state.NewTurns[Event]()},
 		raised: map[state.Name][]string{}, blamed: map[string]time.Time{}, dropped: func() {},
 	}
 }

@@ -20,10 +20,6 @@ type noteQueue struct {
 	dropped int // since takeDropped
 }
 
-func newNoteQueue() noteQueue {
-	return noteQueue{wake: make(chan struct{}, 1), notes: state.NewTurns[Event]()}
-}
-
 // push adds an Event. It returns false if an Event was dropped: this one or that of another namespace.
 func (q *noteQueue) push(n Event) bool {
 	q.mu.Lock()

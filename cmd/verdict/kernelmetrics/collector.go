@@ -50,7 +50,7 @@ const (
 
 // New returns a Collector that has read nothing yet.
 func New(o Options) *Collector {
-	return &Collector{options: o, ports: newPorts(), failures: map[string]float64{}, said: map[string]time.Time{}}
+	return &Collector{options: o, failures: map[string]float64{}, said: map[string]time.Time{}}
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {

@@ -24,8 +24,6 @@ type port struct {
 	name, reason string
 }
 
-func newPorts() ports { return ports{latest: map[inspect.Traffic]uint64{}, totals: map[port]uint64{}} }
-
 // add takes a reading over. It forgets frontends and service ports that are gone.
 func (p *ports) add(list []inspect.Traffic) {
 	latest, totals := make(map[inspect.Traffic]uint64, len(list)), make(map[port]uint64, len(p.totals))

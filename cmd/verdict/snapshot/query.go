@@ -15,7 +15,7 @@ import (
 // Query says which frontends are wanted. The zero value wants all of them.
 type Query struct {
 	Family    program.Family // 0: both
-	Services  []Service
+	Services  []string
 	Addresses []netip.Prefix
 	Endpoints []EndpointRange
 	Engine    string
@@ -24,26 +24,20 @@ type Query struct {
 	Uncounted bool
 }
 
-// Service selects the Service ports of a namespace, those of a Service, or a single one.
-type Service string
-
 // ParseServices parses NAMESPACE, NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT.
-func ParseServices(args []string) ([]Service, error) {
-	var out []Service
+func ParseServices(args []string) ([]string, error) {
 	for _, arg := range args {
 		namespace, service, isService := strings.Cut(arg, "/")
 		if namespace == "" || strings.Contains(namespace, ":") || strings.Contains(service, "/") || isService && (service == "" || service[0] == ':') {
 			return nil, fmt.Errorf("%q must be NAMESPACE, NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT", arg)
 		}
-		out = append(out, Service(arg))
 	}
-	return out, nil
+	return args, nil
 }
 
-// matches reports whether the filter selects a Service port (namespace/name:port). In the kernel, long names
-// are shortened.
-func (f Service) matches(name string) bool {
-	want := string(f)
+// matches reports whether the name of a namespace, a Service or a Service port selects a Service port
+// (namespace/name:port). In the kernel, long names are shortened.
+func matches(want, name string) bool {
 	switch {
 	case name == want, name == program.Label(want):
 		return true
@@ -61,7 +55,7 @@ func (q *Query) Match() func(string) bool {
 		return nil
 	}
 	return func(name string) bool {
-		return slices.ContainsFunc(q.Services, func(f Service) bool { return f.matches(name) })
+		return slices.ContainsFunc(q.Services, func(want string) bool { return matches(want, name) })
 	}
 }
 

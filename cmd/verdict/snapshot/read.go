@@ -74,7 +74,7 @@ func readWithEndpoint(d daemon, q *Query, endpoint string) (*Table, error) {
 // named lists what the daemon can be asked about: Services or addresses. It is empty if something else is wanted.
 func (q *Query) named() (of []string) {
 	for _, f := range q.Services {
-		service, _, _ := strings.Cut(string(f), ":")
+		service, _, _ := strings.Cut(f, ":")
 		of = append(of, service)
 	}
 	if len(of) > 0 {
@@ -179,7 +179,7 @@ func (t *Table) complete(q *Query) {
 // Places lists where a Service (namespace/name) or one of its ports (namespace/name:port) answers. Of a node port it lists
 // the first address of each family. If the daemon cannot say where they are, it reads the frontends of all Services.
 func Places(name string) (out []Place, err error) {
-	t, err := Read(Query{Services: []Service{Service(name)}, Uncounted: true})
+	t, err := Read(Query{Services: []string{name}, Uncounted: true})
 	switch {
 	case errors.Is(err, ErrNothing):
 		return nil, nil

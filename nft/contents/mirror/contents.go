@@ -24,7 +24,7 @@ type Contents struct {
 
 func New(f program.Family, affinityShare uint32) *Contents {
 	return &Contents{
-		family: f, settings: settings{affinityShare: affinityShare}, Ports: newServicePorts(), Chains: chains.New(), hash: hashing.NewTables(),
+		family: f, settings: settings{affinityShare: affinityShare}, Ports: ServicePorts{byName: map[string]*port{}}, Chains: chains.New(), hash: hashing.NewTables(),
 		Shared: newSharedSets(),
 	}
 }

@@ -21,8 +21,6 @@ type ServicePorts struct {
 	earlier earlierPorts
 }
 
-func newServicePorts() ServicePorts { return ServicePorts{byName: map[string]*port{}} }
-
 // get finds the state of a port, or makes a new one. A port without a number gets one, if one is free. A new port gets the
 // number and the slots that an earlier process gave it.
 func (s *ServicePorts) get(name string, protocol uint8) *port {

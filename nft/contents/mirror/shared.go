@@ -18,7 +18,10 @@ type sharedSets struct {
 }
 
 func newSharedSets() sharedSets {
-	return sharedSets{clusterIPs: newRefSet(), hairpin: newRefSet(), guards: newGuards(), answers: newAnswers()}
+	return sharedSets{
+		clusterIPs: newRefSet(), hairpin: newRefSet(), guards: guards{now: map[netip.Addr]bool{}, leaving: map[netip.Addr]bool{}},
+		answers: answers{map[netip.AddrPort][]wish{}, map[netip.AddrPort]netip.AddrPort{}, map[string]bool{}},
+	}
 }
 
 // sharedIDs are the sets.
@@ -179,8 +182,6 @@ type guards struct {
 	now     map[netip.Addr]bool
 	leaving map[netip.Addr]bool // no longer guarded, but still in the kernel
 }
-
-func newGuards() guards { return guards{now: map[netip.Addr]bool{}, leaving: map[netip.Addr]bool{}} }
 
 func (g *guards) add(f program.Family, addrs []netip.Addr) (fresh []netip.Addr) {
 	for _, a := range addrs {
