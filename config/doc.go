@@ -2,6 +2,5 @@
 // on the settings. Tags name the flags, and cmd/verdict/flags binds them.
 //
 //	config.go   the settings, their defaults and their validation; budgets: what tenants may cost
-//	node.go     those of the host
-//	upstream.go those that exist because kube-proxy has them
+//	upstream.go those of the host, and those that exist because kube-proxy has them
 package config

@@ -10,16 +10,12 @@
 // One question about few elements:
 //
 //	tables.go       reads single elements
-//	counters.go     frontends with their counters; one frontend, one pool
+//	counters.go     frontends with their counters; one frontend, one pool; for metrics: the affinity map, and endpoints that the kernel noticed
 //	walk.go         a packet's way through the program, with look-ups in the kernel
 //	pick.go         which endpoints a connection can get; the kernel's hash of an address
 //
 // Packets and other tables:
 //
-//	trace.go        what the kernel says about the packets of one flow; trace_rules.go: what their rules do
+//	trace.go        what the kernel says about the packets of one flow, and what their rules do
 //	foreign.go      chains of other tables that packets pass
-//
-// Metrics:
-//
-//	counts.go       entries of the affinity map, counters of all frontends, and the endpoints that the kernel noticed
 package inspect

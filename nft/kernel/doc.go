@@ -9,7 +9,7 @@
 // Transactions:
 //
 //	encode.go       a transaction as netlink messages
-//	log.go          what each message is about; send.go: what became of it
+//	log.go          what each message is about, and what became of it
 //	cleanup.go      transactions that no engine keeps track of
 //
 // What the kernel has:

@@ -15,10 +15,9 @@
 //
 // The chains:
 //
-//	chains.go       a chain, the hooks of base chains, the fixed chains, and the guard of 127.0.0.0/8, which has a table of its own too
+//	chains.go       a chain, the hooks of base chains, the fixed chains, and the guard of 127.0.0.0/8, which has a table of its own too; rules for frontends that IPVS serves
 //	pick.go         the chain of each class, and of hash tables
 //	sources.go      chains of source ranges
-//	ipvs.go         rules for frontends that IPVS serves
 //	outlier.go      rules that notice endpoints that do not answer, and hold back refusals of dead ones
 //	features.go     what of nf_tables the rules need
 //	trace_chains.go  chains that trace the packets of a flow

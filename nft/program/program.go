@@ -34,7 +34,7 @@ func FamilyOf(a netip.Addr) Family {
 }
 
 // Program is what one family's table consists of: its methods make the sets (sets.go), the chains and their rules
-// (chains.go, ipvs.go). Besides the family, the rules of the fixed chains depend on the globals; everything else is the
+// (chains.go). Besides the family, the rules of the fixed chains depend on the globals; everything else is the
 // same for all of them.
 type Program struct {
 	Family Family

@@ -22,7 +22,7 @@ const TickPeriod = time.Second
 func (d *Dataplane) Apply() Result {
 	var gone []Failure
 	if d.addresses != nil {
-		gone = failuresOf(d.addresses.Remove()) // before the rules stop serving them
+		gone = d.addresses.Remove() // before the rules stop serving them
 	}
 	r := d.applyAll()
 	if r.Err == nil && len(r.Replan) == 0 {
@@ -30,7 +30,7 @@ func (d *Dataplane) Apply() Result {
 	}
 	r.Failures = append(r.Failures, gone...)
 	if d.addresses != nil && r.Applied() {
-		r.Failures = append(r.Failures, failuresOf(d.addresses.Add())...)
+		r.Failures = append(r.Failures, d.addresses.Add()...)
 	}
 	return r
 }
@@ -209,7 +209,7 @@ func (d *Dataplane) Tick() Result {
 	now := time.Now()
 	r := Result{Replan: append(d.withRoom(), d.quarantine.released(now)...)} // a repair may have made room
 	if d.addresses != nil {
-		r.Failures = failuresOf(d.addresses.Tick(now))
+		r.Failures = d.addresses.Tick(now)
 	}
 	if d.ipvs == nil {
 		return r

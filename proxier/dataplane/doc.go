@@ -64,15 +64,12 @@
 //
 //	result.go         what an Apply or a Tick did, for the loop and for people; the engines
 //	environment.go    what all Services share
-//	external.go       which external addresses IPVS may serve
-//	slots.go          weights as numbers of slots, and how many the hash tables of a Service may have
 //	scheduling.go     from a Service's wish to an engine and a scheduler; connections that another node began
-//	translate.go      planned ports as ports of the nft engine
+//	translate.go      planned ports as ports of the nft engine; weights as numbers of slots
 //	virtualserver.go  planned ports as virtual servers, and what is left to nft then
-//	ipvs.go           which ports IPVS has, which it refused, and when they are tried again
+//	ipvs.go           which ports IPVS has, which it refused, and when they are tried again; external addresses
 //	quarantine.go     ports that the kernel refused
-//	totals.go         counts of what is served
-//	served.go         what is remembered of a Service, and which of its ports got another name
+//	totals.go         counts of what is served, and what is remembered of a Service
 //	dataplane.go      the Dataplane: Set, Delete, SetEnvironment
 //	apply.go          Apply, Check, Repair, Look and Tick: the order between the engines
 //	memory.go         a Dataplane over engines in memory

@@ -7,7 +7,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
-	"github.com/verdict-proxy/verdict/proxier/addresses"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -66,9 +65,9 @@ func (e *Environment) nodePortAddresses(f program.Family, loopback bool) (out []
 type Addresses interface {
 	Set(state.Name, []netip.Addr)
 	Withdraw(bool)
-	Remove() []addresses.Failure
-	Add() []addresses.Failure
-	Tick(now time.Time) []addresses.Failure
+	Remove() []Failure
+	Add() []Failure
+	Tick(now time.Time) []Failure
 }
 
 // addressesOf lists the addresses of a Service that this host is to have: those for clients outside at which a good endpoint
@@ -87,11 +86,4 @@ func addressesOf(planned *plan.Service, refused quarantine) (list []netip.Addr) 
 	}
 	slices.SortFunc(list, netip.Addr.Compare)
 	return slices.Compact(list)
-}
-
-func failuresOf(list []addresses.Failure) (out []Failure) {
-	for _, f := range list {
-		out = append(out, Failure{Object: f.What, Err: f.Err, Next: f.Next})
-	}
-	return out
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/proxier/addresses"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -47,12 +48,7 @@ type Result struct {
 }
 
 // Failure is a change that the kernel did not make. It concerns one service port, or one address.
-type Failure struct {
-	Service state.Name // the zero Name: no Service wants the object any more, or several do
-	Object  string     // the virtual server, or the address
-	Err     error      // says operation and cause
-	Next    string
-}
+type Failure = addresses.Failure
 
 // Applied reports whether the kernel has everything that was collected.
 func (r *Result) Applied() bool {

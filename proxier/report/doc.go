@@ -1,7 +1,6 @@
 // Package report has what the loop reports: to its observer (health, metrics, Events), and to the log.
 //
-//	report.go        the reports, and the Observer
-//	triggers.go      trigger times of endpoint changes, for the latency metric; the healthCheckNodePort servers that are wanted
+//	report.go        the reports, and the Observer; trigger times of endpoint changes, and the healthCheckNodePort servers that are wanted
 //	problems.go      what cannot be honored of which object; how many lines the log has about the objects of one namespace
 //	passes.go        the log of passes: errors, and one line a second for passes that changed something; what others changed
 //
