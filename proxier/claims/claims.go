@@ -267,7 +267,12 @@ func (b bid) rank() rank { return rank(b & 3) }
 
 // New returns an empty register.
 func New() *Claims {
-	return &Claims{ids: map[state.Name]uint32{}, claimants: make([]claimant, 1), holders: map[key]bid{}, waiting: map[key][]bid{}, beside: newBeside(), ranges: newRanges(), kept: kept{clusterIPs: map[[16]byte]owners{}}}
+	return &Claims{
+		ids: map[state.Name]uint32{}, claimants: make([]claimant, 1), holders: map[key]bid{}, waiting: map[key][]bid{},
+		beside: beside{map[[16]byte]bool{}, map[[16]byte]map[uint32]struct{}{}, map[key]map[uint32]struct{}{}, map[key]map[uint32]struct{}{}},
+		ranges: ranges{map[key]*tree{}, map[key]int{}, map[key][]uint16{}, map[blockedKey]key{}, map[key]map[blockedKey]struct{}{}},
+		kept:   kept{clusterIPs: map[[16]byte]owners{}},
+	}
 }
 
 // before reports whether a has precedence over b.

@@ -69,8 +69,7 @@ const maxAtOnce = 16
 func (d *Dataplane) applyRules(r *Result) {
 	for range maxAtOnce {
 		d.note(r, d.ruleset.Apply)
-		var refused *nft.RefusedError
-		if !errors.As(r.Err, &refused) || !d.isolate(refused, r) {
+		if refused, ok := errors.AsType[*nft.RefusedError](r.Err); !ok || !d.isolate(refused, r) {
 			break
 		}
 	}

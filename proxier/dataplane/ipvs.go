@@ -212,13 +212,6 @@ func (e *Environment) divide(p *plan.Port) {
 	}
 }
 
-// leaveToNFT notes that nft serves all frontends of a port.
-func leaveToNFT(p *plan.Port) {
-	for i := range p.Frontends {
-		p.Frontends[i].IPVS, p.Frontends[i].Unchanged = false, false
-	}
-}
-
 // keptOut collects Problems of frontends that nft serves although IPVS serves their ports. All ports of a Service have
 // the same addresses, so each address is reported once.
 type keptOut struct {

@@ -46,8 +46,7 @@ func chooseIPVS(s *config.Settings, log *slog.Logger) (engine *ipvsctl.Engine, s
 	if err == nil {
 		return engine, scheduling, nil
 	}
-	var usage flags.UsageError
-	if errors.As(err, &usage) {
+	if _, usage := errors.AsType[flags.UsageError](err); usage {
 		return nil, scheduling, err
 	}
 	if s.Backend == config.BackendIPVS && !s.IPVS.Fallback {

@@ -155,8 +155,7 @@ func Places() (map[netip.Addr]bool, error) {
 // findDevice returns nil if there is no such device.
 func findDevice() (netlink.Link, error) {
 	link, err := netlink.LinkByName(Device)
-	var missing netlink.LinkNotFoundError
-	if errors.As(err, &missing) {
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
 		return nil, nil
 	}
 	if err != nil {
