@@ -8,8 +8,9 @@ import (
 	"syscall"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 // addresses makes frontend addresses local to the host. Each has a route in table local.
@@ -19,7 +20,7 @@ type addresses struct {
 }
 
 func openAddresses(ns int) (*addresses, error) {
-	h, err := openRoutes(ns)
+	h, err := netlink.NewHandleAt(wire.Namespace(ns), unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open routing socket: %w", err)
 	}
@@ -29,13 +30,6 @@ func openAddresses(ns int) (*addresses, error) {
 		return nil, fmt.Errorf("find link lo: %w", err)
 	}
 	return &addresses{handle: h, loopback: lo.Attrs().Index}, nil
-}
-
-func openRoutes(ns int) (*netlink.Handle, error) {
-	if ns == 0 {
-		return netlink.NewHandle(unix.NETLINK_ROUTE)
-	}
-	return netlink.NewHandleAt(netns.NsHandle(ns), unix.NETLINK_ROUTE)
 }
 
 func (a *addresses) close() { a.handle.Close() }

@@ -80,7 +80,7 @@ func (e *Engine) checkDrains(r *Result, s *managed, now time.Time) error {
 	remaining := 0
 	var drained []RealServer
 	for _, real := range unwanted(s.has.reals, s.want) {
-		i, exists := findReal(list, real.Addr)
+		i, exists := slices.BinarySearchFunc(list, real.Addr, func(r RealStatus, a netip.AddrPort) int { return r.Addr.Compare(a) })
 		if !exists || list[i].Active+list[i].Inactive == 0 || !now.Before(s.deadlines[real.Addr]) {
 			drained = append(drained, real)
 		} else {
@@ -117,8 +117,4 @@ func (e *Engine) forget(r *Result, s *managed) error {
 	}
 	s.has = applied{}
 	return nil
-}
-
-func findReal(list []RealStatus, addr netip.AddrPort) (int, bool) {
-	return slices.BinarySearchFunc(list, addr, func(r RealStatus, a netip.AddrPort) int { return r.Addr.Compare(a) })
 }

@@ -46,7 +46,7 @@ func (d *delivery) next(refusal bool, r *Result, err error) mode {
 	switch {
 	case r.Outcome == kernel.Applied:
 		return synced
-	case d.whole.any() && r.Outcome == kernel.Rejected && refusal && !errors.As(err, &one):
+	case d.whole != families{} && r.Outcome == kernel.Rejected && refusal && !errors.As(err, &one):
 		return remaking
 	case refusal || errors.Is(err, unix.EMSGSIZE):
 		return replacing

@@ -3,6 +3,7 @@ package nft
 import (
 	"encoding/binary"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/nft/inspect"
@@ -61,8 +62,8 @@ func (x example) sameContent(t *testing.T, a, b *Memory, want bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if extra, missing := inspect.Difference(have, other); (len(extra)+len(missing) == 0) != want {
-		t.Errorf("%s: same content wanted: %t\nonly the first has %v\nonly the second has %v", x.name, want, extra, missing)
+	if list := inspect.Difference(have, other); (len(list) == 0) != want {
+		t.Errorf("%s: same content wanted: %t\nthey differ in\n%s", x.name, want, strings.Join(list, "\n"))
 	}
 }
 

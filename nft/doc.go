@@ -11,13 +11,10 @@
 //
 // The files, in the order in which to read them:
 //
-//	engine.go   both tables as one unit, and how it starts
-//	pending.go  the changes that the next Apply makes, and what the engine knows of the kernel
+//	engine.go   both tables as one unit, how it starts, what an earlier process served; guards for IPVS; the changes that the next Apply makes
 //	apply.go    gives the changes to the kernel
 //	send.go     one transaction: batches, its three outcomes, which service port the kernel refused
 //	repair.go   undoes commits of other processes, now and while no Verdict ran; the periodic check
-//	startup.go  what an earlier process served
-//	guard.go    guards of addresses that are local for IPVS
 //	memory.go   an engine over a kernel in memory, which prints the whole ruleset
 //
 // Below this package, in the folders of the same names:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -205,4 +206,152 @@ func (e *Engine) Owned() (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// Inherited reports whether an earlier process served a frontend, with a pool or with IPVS. An address and port may also be
+// those of a node port. Inherited asks the kernel for this one frontend, because a dump of all of them is slow. After the
+// first Apply the answer is always false.
+func (e *Engine) Inherited(f program.Family, protocol uint8, addr netip.Addr, port uint16) (bool, error) {
+	if tb := e.tables.In(f); tb == nil || !tb.Want.Ports.Inherit() {
+		return false, nil
+	}
+	fe := contents.Frontend{Addr: addr, Port: port}
+	var b program.Builder
+	b.Frontend(addr, port, 0, protocol)
+	for _, id := range mirror.ServedIn(&fe) {
+		_, found, err := e.conn.Lookup(f, program.SetNames[id], b.Arena)
+		if err != nil {
+			return false, fmt.Errorf("look up frontend %s port %d in table %s %s: %w", addr, port, f, program.TableName, err)
+		}
+		if found {
+			return true, nil
+		}
+	}
+	if !addr.IsValid() {
+		return false, nil
+	}
+	_, isNodes, err := e.conn.Lookup(f, program.NodePortAddresses.Name(), addr.AsSlice())
+	if err != nil {
+		return false, fmt.Errorf("look up node-port address %s in table %s %s: %w", addr, f, program.TableName, err)
+	}
+	if !isNodes {
+		return false, nil
+	}
+	return e.Inherited(f, protocol, netip.Addr{}, port)
+}
+
+// pending are the changes that the next Apply makes.
+type pending struct {
+	mode    mode
+	tx      *program.Transaction // the collected changes
+	changed changedPorts
+	applies uint64 // counts transactions, to notice a port that changes twice in one
+}
+
+// mode is what the engine knows of the kernel, and so what the next Apply does.
+type mode uint8
+
+const (
+	// synced: the kernel has what the mirror has, except for the collected changes. Apply sends these.
+	synced mode = iota
+	// unplanned: an engine that starts does not know yet what the tables are to have.
+	unplanned
+	// comparing: the kernel may have anything. Apply compares everything with it, and writes the difference.
+	comparing
+	// replacing: the kernel refused a transaction, or it was too large to send. Apply writes everything, whatever the kernel
+	// has.
+	replacing
+	// remaking: the kernel refused to replace what is in the tables. Apply deletes them, and affinity with them.
+	remaking
+)
+
+// distrust has the next Apply compare everything.
+func (p *pending) distrust() {
+	if p.mode == synced {
+		p.mode = comparing
+	}
+	p.discard()
+}
+
+// plan notes that the engine begins to learn what the tables are to have.
+func (p *pending) plan() {
+	if p.mode == unplanned {
+		p.mode = comparing
+	}
+}
+
+// discard forgets the collected changes if the next Apply does not send them.
+func (p *pending) discard() {
+	if p.mode != synced {
+		p.tx.Reset()
+	}
+}
+
+// manyChanges is the number of elements from which a port is in Result.Changed. Ports with less cost too little to be
+// counted one by one.
+const manyChanges = 100
+
+// changedPorts count the elements that single service ports change.
+type changedPorts map[contents.PortID]int
+
+func (c *changedPorts) count(id contents.PortID, n int) {
+	if n < manyChanges {
+		return
+	}
+	if *c == nil {
+		*c = changedPorts{}
+	}
+	(*c)[id] += n
+}
+
+// take returns the counts, and begins anew.
+func (c *changedPorts) take() map[contents.PortID]int {
+	counts := *c
+	*c = nil
+	return counts
+}
+
+// Guard protects addresses before they become local for IPVS: from now on, clients reach only frontends there. Guard
+// sends its own transaction and does not wait for Apply, because an address must never be local without its guard. If
+// there is no table yet that can protect the addresses, Guard returns false, and they are protected after the next
+// Apply.
+func (e *Engine) Guard(addrs []netip.Addr) (bool, error) {
+	t := &program.Transaction{}
+	ready := true
+	for _, tb := range e.tables {
+		fresh := tb.Want.Shared.Guard(tb.Family, addrs)
+		if e.mode != synced { // the kernel's elements are unknown
+			fresh = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return program.FamilyOf(a) != tb.Family })
+		}
+		if len(fresh) == 0 {
+			continue
+		}
+		if e.mode != synced {
+			there, err := tb.HasGuards(e.conn)
+			if err != nil {
+				return false, err
+			}
+			ready = ready && there
+		}
+		tb.Want.Shared.List(t.For(tb.Family), program.IPVSAddresses, fresh...)
+	}
+	if !ready {
+		e.distrust()
+	}
+	if !ready || t.Empty() {
+		return ready, nil
+	}
+	if err := e.sendApart(t); err != nil {
+		e.distrust()
+		return false, fmt.Errorf("guard %d addresses of IPVS: %w; the next transaction compares everything with the kernel",
+			len(addrs), err)
+	}
+	return true, nil
+}
+
+// Unguard ends the protection of addresses that are no longer local. The next Apply does it.
+func (e *Engine) Unguard(addrs []netip.Addr) {
+	for _, tb := range e.tables {
+		tb.Want.Shared.Unguard(addrs)
+	}
 }

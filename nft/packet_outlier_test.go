@@ -32,9 +32,9 @@ func (top *topology) silence(t *testing.T, pod string) {
 	top.At(t, pod).Must(t, "table inet silent {\nchain input {\ntype filter hook input priority 0;\nmeta l4proto tcp drop\n}\n}\n", "nft", "-f", "-")
 }
 
-func (n *namespace) suspects(t *testing.T) *inspect.SuspectReader {
+func (n *namespace) suspects(t *testing.T) *kernel.Conn {
 	t.Helper()
-	r, err := inspect.OpenSuspects(kernel.Options{NetNS: n.Fd()})
+	r, err := kernel.Dial(n.Fd())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,9 +43,9 @@ func (n *namespace) suspects(t *testing.T) *inspect.SuspectReader {
 }
 
 // noticed reads what the kernel noticed, without counters, and in order.
-func noticed(t *testing.T, r *inspect.SuspectReader) (list []inspect.Suspect) {
+func noticed(t *testing.T, r *kernel.Conn) (list []inspect.Suspect) {
 	t.Helper()
-	list, err := r.Read(true)
+	list, err := inspect.ReadSuspects(r, kernel.Options{}.Served(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func noticed(t *testing.T, r *inspect.SuspectReader) (list []inspect.Suspect) {
 
 // noticedAfter asks, and reads what the kernel noticed. It asks again only if it took so long that what the kernel noticed
 // may have ended before it was read.
-func noticedAfter(t *testing.T, r *inspect.SuspectReader, enough int, ask func()) []inspect.Suspect {
+func noticedAfter(t *testing.T, r *kernel.Conn, enough int, ask func()) []inspect.Suspect {
 	t.Helper()
 	for end := time.Now().Add(patient); ; {
 		began := time.Now()
@@ -346,13 +346,13 @@ func BenchmarkReadSuspects(b *testing.B) {
 	e := n.engine(b)
 	e.SetGlobals(contents.Globals{Unanswered: true, Refusing: true})
 	mustApply(b, e)
-	r, err := inspect.OpenSuspects(kernel.Options{NetNS: n.Fd()})
+	r, err := kernel.Dial(n.Fd())
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer r.Close()
 	for b.Loop() {
-		if _, err := r.Read(true); err != nil {
+		if _, err := inspect.ReadSuspects(r, kernel.Options{}.Served(), true); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -114,7 +114,7 @@ func (s *sender) sendBatches(d *delivery, r *Result) error {
 		return err
 	}
 	for at := (program.Cursor{}); d.More(&at); {
-		if err := s.sendBatch(d, r, func(b *kernel.Batch) error { return b.Additions(d.Transaction, &at, s.batchSize()) }); err != nil {
+		if err := s.sendBatch(d, r, func(b *kernel.Batch) error { b.Additions(d.Transaction, &at, s.batchSize()); return nil }); err != nil {
 			return err
 		}
 	}
@@ -139,8 +139,6 @@ func (s *sender) batchSize() int { return min(maxBatch, s.conn.Capacity()) }
 type families [2]bool
 
 func (s families) has(f program.Family) bool { return s[f.Index()] }
-
-func (s families) any() bool { return s != families{} }
 
 // RefusedError means that the kernel refused to write both tables as a whole because of an element of one service port.
 // The caller can Delete the port, so that the others get what they ask for.

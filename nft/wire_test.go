@@ -17,7 +17,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// TestWireEqualsLibrary encodes all elements of the examples with wire.go and with google/nftables, as additions and as
+// TestWireEqualsLibrary encodes all elements of the examples with this package and with google/nftables, as additions and as
 // deletions. The library does not know the set IDs of other messages, and writes names in another order. So the test
 // compares messages by table and set, and the bytes of each element.
 func TestWireEqualsLibrary(t *testing.T) {

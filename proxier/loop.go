@@ -20,8 +20,15 @@ import (
 
 // Dataplane is the kernel's side as the loop sees it. Package dataplane documents the contract.
 type Dataplane interface {
-	programmer
-	comparer
+	SetEnvironment(dataplane.Environment) (replan []state.Name)
+	Set(*plan.Service) []state.Problem
+	Delete(state.Name)
+	Apply() dataplane.Result
+	Tick() dataplane.Result
+	Totals() dataplane.AllTotals
+	Check(repair bool) (dataplane.Found, error)
+	Repair(dataplane.Interference) dataplane.Result
+	Look() dataplane.Result
 	Slots(*plan.Port) (weights int, tables map[string]int)
 }
 
@@ -80,7 +87,7 @@ func New(o Options) *Proxier {
 		pace: pace, flows: cleaner,
 		passes: passer{
 			dataplane: o.Dataplane,
-			queue:     newQueue(o.Store),
+			queue:     queue{store: o.Store, replan: map[state.Name]bool{}},
 			node: environment.New(environment.Options{
 				Settings: o.Settings, Primary: o.Primary, IPv6: !o.NoIPv6, Servers: o.APIServers, Retry: checkPeriod, Log: o.Log,
 			}),

@@ -9,25 +9,14 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/environment"
 	"github.com/verdict-proxy/verdict/proxier/flows"
-	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/planning"
 	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// programmer is the part of a Dataplane that takes plans.
-type programmer interface {
-	SetEnvironment(dataplane.Environment) (replan []state.Name)
-	Set(*plan.Service) []state.Problem
-	Delete(state.Name)
-	Apply() dataplane.Result
-	Tick() dataplane.Result
-	Totals() dataplane.AllTotals
-}
-
 // passer brings changes into the kernel, pass by pass, and reports what became of them.
 type passer struct {
-	dataplane programmer
+	dataplane Dataplane
 	queue     queue
 	node      environment.Environment
 	planning  planning.Planning

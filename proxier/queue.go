@@ -16,8 +16,6 @@ type queue struct {
 	replan map[state.Name]bool // Services to plan again, although the store has no change of them
 }
 
-func newQueue(store *state.Store) queue { return queue{store: store, replan: map[state.Name]bool{}} }
-
 // again has Services planned again with the next pass.
 func (q *queue) again(names []state.Name) {
 	for _, name := range names {

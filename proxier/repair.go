@@ -11,17 +11,10 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/report"
 )
 
-// comparer is the part of a Dataplane that finds and undoes what others changed.
-type comparer interface {
-	Check(repair bool) (dataplane.Found, error)
-	Repair(dataplane.Interference) dataplane.Result
-	Look() dataplane.Result
-}
-
 // repairer finds what other processes changed, undoes it and reports it.
 type repairer struct {
 	enabled   bool // --repair
-	dataplane comparer
+	dataplane Dataplane
 	pace      *pace
 	flows     *flows.Cleaner
 	observer  report.Observer
@@ -123,7 +116,10 @@ func (p *repairer) repair(i dataplane.Interference) {
 	switch {
 	case !p.enabled:
 	case !p.pace.begun():
-		p.repairRules(i)
+		// Changes of the rules are undone before the first pass: they may keep the answers of the API server away.
+		if err := p.dataplane.Repair(i).Err; err != nil {
+			p.log.Error("cannot undo what another process changed", "error", err, "next", "the first pass compares everything")
+		}
 	case p.pace.failures > 0:
 		p.postpone(i)
 	default:
@@ -136,13 +132,6 @@ func (p *repairer) repair(i dataplane.Interference) {
 		done.Duration = time.Since(began)
 	}
 	p.repaired(done)
-}
-
-// repairRules undoes changes of the rules before the first pass: they may keep the answers of the API server away.
-func (p *repairer) repairRules(i dataplane.Interference) {
-	if err := p.dataplane.Repair(i).Err; err != nil {
-		p.log.Error("cannot undo what another process changed", "error", err, "next", "the first pass compares everything")
-	}
 }
 
 // repaired reports the end of a repair.

@@ -43,7 +43,7 @@ func newMeddled(t *testing.T, repair bool) (*world, *meddled) {
 	if w.check() || w.repairs.found != nil {
 		t.Fatal("something was found although nobody changed anything")
 	}
-	m := &meddled{Dataplane: w.passes.dataplane.(Dataplane)}
+	m := &meddled{Dataplane: w.passes.dataplane}
 	w.use(m)
 	return w, m
 }

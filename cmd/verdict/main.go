@@ -49,12 +49,10 @@ func execute(ctx context.Context, cmd *cobra.Command) int {
 }
 
 func exitCode(err error) int {
-	var usage flags.UsageError
-	var ended flags.ExitError
-	switch {
-	case errors.As(err, &usage):
+	if _, ok := errors.AsType[flags.UsageError](err); ok {
 		return exitUsage
-	case errors.As(err, &ended):
+	}
+	if ended, ok := errors.AsType[flags.ExitError](err); ok {
 		return ended.Code
 	}
 	return exitFailure

@@ -1,11 +1,15 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/moby/ipvs"
 	"golang.org/x/sys/unix"
@@ -127,4 +131,137 @@ func (s *Socket) SetAdopted(k Key, adopted bool) error {
 		has.Flags |= ownerMark | adoptedMark
 	}
 	return os.NewSyscallError("change virtual server", s.servers.UpdateService(has))
+}
+
+// Flags modify a scheduler. The bits are those of the kernel. Both schedulers that have flags, sh and mh, use the
+// same bits.
+type Flags uint32
+
+// The flags of the schedulers sh and mh.
+const (
+	// Fallback sends a client to another real server when its own has weight 0 (sh-fallback, mh-fallback). The engine
+	// always sets it for these two schedulers.
+	Fallback Flags = 0x8 // IP_VS_SVC_F_SCHED1
+	// HashPort hashes the client's port together with its address (sh-port, mh-port).
+	HashPort Flags = 0x10 // IP_VS_SVC_F_SCHED2
+	AllFlags       = Fallback | HashPort
+)
+
+// ParseFlags parses a comma-separated list in the notation of ipvsadm -b: sh-port, sh-fallback, mh-port, mh-fallback, or
+// flag-1 and flag-2 for both schedulers.
+func ParseFlags(scheduler, list string) (Flags, error) {
+	var flags Flags
+	for word := range strings.SplitSeq(list, ",") {
+		word = strings.TrimSpace(word)
+		if word == "" {
+			continue
+		}
+		names := FlagNames(scheduler)
+		i := max(slices.Index(names, word), slices.Index([]string{"flag-1", "flag-2"}, word))
+		if i < 0 || i >= len(names) {
+			return 0, fmt.Errorf("scheduler %s has no flag %q", scheduler, word)
+		}
+		flags |= Fallback << i
+	}
+	return flags, nil
+}
+
+// FlagNames returns the names of a scheduler's flags in the order of their bits.
+func FlagNames(scheduler string) []string {
+	if scheduler != "sh" && scheduler != "mh" {
+		return nil
+	}
+	return []string{scheduler + "-fallback", scheduler + "-port"}
+}
+
+// Text prints flags in the notation of ipvsadm -b.
+func (f Flags) Text(scheduler string) string {
+	names := FlagNames(scheduler)
+	var set []string
+	for i := range 3 {
+		switch bit := Fallback << i; {
+		case f&bit == 0:
+		case i < len(names):
+			set = append(set, names[i])
+		default:
+			set = append(set, fmt.Sprintf("flag-%d", i+1))
+		}
+	}
+	return strings.Join(set, ",")
+}
+
+// Timeouts are the timeouts of IPVS connections: established TCP, closing TCP, and UDP. 0 leaves a timeout as it is.
+// The kernel counts whole seconds. Each network namespace has its own timeouts.
+type Timeouts struct {
+	TCP, TCPFin, UDP time.Duration
+}
+
+// Seconds rounds up, so that a client does not lose its real server too early.
+func Seconds(d time.Duration) uint32 { return uint32((d + time.Second - 1) / time.Second) }
+
+// Timeouts reads the timeouts of connections.
+func (s *Socket) Timeouts() (Timeouts, error) {
+	c, err := s.servers.GetConfig()
+	if err != nil {
+		return Timeouts{}, os.NewSyscallError("read timeouts", err)
+	}
+	return Timeouts{TCP: c.TimeoutTCP, TCPFin: c.TimeoutTCPFin, UDP: c.TimeoutUDP}, nil
+}
+
+// SetTimeouts changes the timeouts that are not 0.
+func (s *Socket) SetTimeouts(t Timeouts) error {
+	whole := func(d time.Duration) time.Duration { return time.Duration(Seconds(d)) * time.Second } // moby/ipvs rounds down
+	err := s.servers.SetConfig(&ipvs.Config{TimeoutTCP: whole(t.TCP), TimeoutTCPFin: whole(t.TCPFin), TimeoutUDP: whole(t.UDP)})
+	return os.NewSyscallError("set timeouts", err)
+}
+
+// Protocol is an IP protocol number.
+type Protocol uint8
+
+// The protocols that Services have and IPVS can balance.
+const (
+	TCP  Protocol = 6
+	UDP  Protocol = 17
+	SCTP Protocol = 132
+)
+
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	case SCTP:
+		return "sctp"
+	}
+	return fmt.Sprintf("protocol %d", uint8(p))
+}
+
+// Key identifies a virtual server. A network namespace has at most one virtual server with a key, whichever tool made
+// it.
+type Key struct {
+	Addr     netip.Addr
+	Port     uint16
+	Protocol Protocol
+}
+
+func (k Key) String() string {
+	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(k.Addr, k.Port), k.Protocol)
+}
+
+// Compare orders keys by address, port and protocol.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(k.Addr.Compare(o.Addr), cmp.Compare(k.Port, o.Port), cmp.Compare(k.Protocol, o.Protocol))
+}
+
+// Option returns the option of ipvsadm that names the virtual server.
+func (k Key) Option() string {
+	option := "-t"
+	switch k.Protocol {
+	case UDP:
+		option = "-u"
+	case SCTP:
+		option = "--sctp-service"
+	}
+	return fmt.Sprintf("%s %s", option, netip.AddrPortFrom(k.Addr, k.Port))
 }

@@ -1,9 +1,11 @@
 package wire
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"syscall"
@@ -39,11 +41,7 @@ func Dial(ns int) (*Socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open IPVS socket for virtual servers: %w", err)
 	}
-	in := netns.None()
-	if ns != 0 {
-		in = netns.NsHandle(ns)
-	}
-	s, err := nl.GetNetlinkSocketAt(in, netns.None(), unix.NETLINK_GENERIC)
+	s, err := nl.GetNetlinkSocketAt(Namespace(ns), netns.None(), unix.NETLINK_GENERIC)
 	if err != nil {
 		servers.Close()
 		return nil, fmt.Errorf("open IPVS socket: %w", err)
@@ -56,7 +54,7 @@ func Dial(ns int) (*Socket, error) {
 // the kernel load ip_vs, even in a container without modprobe, because ip_vs has the alias
 // net-pf-16-proto-16-family-IPVS (Linux 5.15, commit 2199f562730d). For older kernels findFamily runs modprobe.
 func findFamily(ns int) (number uint16, err error) {
-	h, err := openGeneric(ns)
+	h, err := netlink.NewHandleAt(Namespace(ns), unix.NETLINK_GENERIC)
 	if err != nil {
 		return 0, fmt.Errorf("open generic netlink socket: %w", err)
 	}
@@ -74,11 +72,12 @@ func findFamily(ns int) (number uint16, err error) {
 	return f.ID, nil
 }
 
-func openGeneric(ns int) (*netlink.Handle, error) {
+// Namespace is a network namespace as package netlink names it; 0: the current one.
+func Namespace(ns int) netns.NsHandle {
 	if ns == 0 {
-		return netlink.NewHandle(unix.NETLINK_GENERIC)
+		return netns.None()
 	}
-	return netlink.NewHandleAt(netns.NsHandle(ns), unix.NETLINK_GENERIC)
+	return netns.NsHandle(ns)
 }
 
 // openServers silences moby/ipvs. At its first use it runs modprobe, and when that fails it logs a warning through
@@ -147,4 +146,75 @@ func (s *Socket) execute(command uint8, flags int, attrs ...*nl.RtAttr) ([][]byt
 		req.AddData(a)
 	}
 	return req.Execute(unix.NETLINK_GENERIC, 0)
+}
+
+const typeMask = 0x3fff // without the flags of an attribute
+
+func bigEndian(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
+
+func family(a netip.Addr) []byte {
+	if a.Is6() {
+		return nl.Uint16Attr(unix.AF_INET6)
+	}
+	return nl.Uint16Attr(unix.AF_INET)
+}
+
+// address reads an address. The kernel writes 16 bytes, whatever the family is.
+func address(b []byte, family uint64) (netip.Addr, error) {
+	size := 4
+	if family == unix.AF_INET6 {
+		size = 16
+	}
+	if len(b) < size || family != unix.AF_INET && family != unix.AF_INET6 {
+		return netip.Addr{}, fmt.Errorf("an address of %d bytes of family %d", len(b), family)
+	}
+	addr, _ := netip.AddrFromSlice(b[:size])
+	return addr, nil
+}
+
+var errCut = errors.New("message of the kernel is cut short")
+
+// inner has the attributes within the outer attribute of a message.
+func inner(message []byte, kind uint16) (map[uint16][]byte, error) {
+	outer, err := attributes(message[min(len(message), nl.SizeofGenlmsg):])
+	if err != nil {
+		return nil, err
+	}
+	return attributes(outer[kind])
+}
+
+// attributes has the values of attributes by their types.
+func attributes(b []byte) (map[uint16][]byte, error) {
+	list, err := nl.ParseRouteAttr(b)
+	if err != nil {
+		return nil, errors.Join(errCut, err)
+	}
+	values := make(map[uint16][]byte, len(list))
+	for i := range list {
+		values[list[i].Attr.Type&typeMask] = list[i].Value
+	}
+	return values, nil
+}
+
+// number reads a number of any size in the byte order of the host. A missing one is 0.
+func number(b []byte) uint64 {
+	switch len(b) {
+	case 1:
+		return uint64(b[0])
+	case 2:
+		return uint64(nl.NativeEndian().Uint16(b))
+	case 4:
+		return uint64(nl.NativeEndian().Uint32(b))
+	case 8:
+		return nl.NativeEndian().Uint64(b)
+	}
+	return 0
+}
+
+// port reads a number in network byte order. A missing one is 0.
+func port(b []byte) uint16 {
+	if len(b) != 2 {
+		return 0
+	}
+	return binary.BigEndian.Uint16(b)
 }

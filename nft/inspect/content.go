@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,12 +34,6 @@ func (l Line) compare(o Line) int {
 	return cmp.Or(cmp.Compare(l.Family, o.Family), cmp.Compare(l.Set, o.Set), cmp.Compare(l.Text, o.Text))
 }
 
-// contentKernel is what Content needs of nf_tables.
-type contentKernel interface {
-	kernel.Reader
-	Survey(f program.Family) (kernel.Existing, error)
-}
-
 // Content reads both tables, sorted. It leaves out what differs between processes that serve the same: the numbers of
 // pools, classes and hash tables, the order of slots, tokens, counters, and the stamp. It leaves out what packets write:
 // the entries of clients, and endpoints that do not answer. Torn means that the tables changed during each attempt to
@@ -54,23 +49,19 @@ func Content(o kernel.Options) (lines []Line, torn bool, err error) {
 }
 
 // ContentFrom reads both tables once.
-func ContentFrom(k contentKernel) (lines []Line, err error) {
-	for _, f := range program.Families() {
-		was, err := k.Survey(f)
-		if err != nil {
-			return nil, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
-		}
-		if !was.Table {
-			continue
-		}
-		r := &contentReader{lister: newLister(k, f, was, nil), names: map[uint32]string{}}
-		if err := r.read(); err != nil {
-			return nil, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
-		}
+func ContentFrom(k kernel.Reader) (lines []Line, err error) {
+	families := program.Families()
+	err = eachTable(k, families[:], k.Survey, nil, func(l *lister) error {
+		r := &contentReader{lister: l, names: map[uint32]string{}}
+		err := r.read()
 		lines = append(lines, r.lines...)
+		return err
+	})
+	if errors.Is(err, kernel.ErrNoTables) {
+		err = nil
 	}
 	slices.SortFunc(lines, Line.compare)
-	return lines, nil
+	return lines, err
 }
 
 // contentReader reads one table.
@@ -228,8 +219,14 @@ func (r *contentReader) readEndpoints() error {
 	return nil
 }
 
-// Difference lists the lines that only one of two sorted lists has.
-func Difference(have, want []Line) (extra, missing []Line) {
+// Difference prints the lines that only one of two sorted lists has, set by set: those of the first one begin with "-", those of
+// the second one with "+".
+func Difference(have, want []Line) (out []string) {
+	type marked struct {
+		mark string
+		Line
+	}
+	var list []marked
 	for len(have) > 0 || len(want) > 0 {
 		order := -1
 		switch {
@@ -240,12 +237,18 @@ func Difference(have, want []Line) (extra, missing []Line) {
 		}
 		switch {
 		case order < 0:
-			extra, have = append(extra, have[0]), have[1:]
+			list, have = append(list, marked{"-", have[0]}), have[1:]
 		case order > 0:
-			missing, want = append(missing, want[0]), want[1:]
+			list, want = append(list, marked{"+", want[0]}), want[1:]
 		default:
 			have, want = have[1:], want[1:]
 		}
 	}
-	return extra, missing
+	slices.SortStableFunc(list, func(a, b marked) int {
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Set, b.Set), -cmp.Compare(a.mark, b.mark))
+	})
+	for _, m := range list {
+		out = append(out, m.mark+m.String())
+	}
+	return out
 }

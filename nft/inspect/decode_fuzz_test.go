@@ -10,6 +10,7 @@ import (
 
 // strangeKernel has the sets of Verdict, with any elements.
 type strangeKernel struct {
+	kernel.Reader
 	sets map[string]program.SetShape
 	rest []byte
 }

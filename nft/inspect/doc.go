@@ -3,25 +3,19 @@
 //
 // The files, in the order in which to read them. Listings:
 //
-//	list.go         both tables: frontends with their pools
+//	list.go         both tables: frontends with their pools; what an earlier process left in the kernel
 //	lister.go       reads the elements for a listing
 //	content.go      both tables, without the numbers that are local to a process
-//	left.go         what an earlier process left in the kernel
 //
 // One question about few elements:
 //
 //	tables.go       reads single elements
-//	counters.go     frontends with their counters; one frontend, one pool
+//	counters.go     frontends with their counters; one frontend, one pool; for metrics: the affinity map, and endpoints that the kernel noticed
 //	walk.go         a packet's way through the program, with look-ups in the kernel
-//	pick.go         which endpoints a connection can get; jhash.go: the kernel's hash of an address
+//	pick.go         which endpoints a connection can get; the kernel's hash of an address
 //
 // Packets and other tables:
 //
-//	trace.go        what the kernel says about the packets of one flow; trace_rules.go: what their rules do
+//	trace.go        what the kernel says about the packets of one flow, and what their rules do
 //	foreign.go      chains of other tables that packets pass
-//
-// Metrics:
-//
-//	counts.go       entries of the affinity map, and counters of all frontends
-//	suspects.go     the endpoints that the kernel noticed
 package inspect

@@ -2,9 +2,11 @@ package inspect
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/verdict-proxy/verdict/nft/kernel"
@@ -71,9 +73,14 @@ func dialed[T any](o kernel.Options, read func(*kernel.Conn) (T, error)) (out T,
 
 // ListFrom does the same with any reader, such as a kernel in memory.
 func ListFrom(k kernel.Reader, families []program.Family, match func(string) bool) (out Listing, err error) {
-	torn, err := whole(k, func() (err error) {
-		out, err = listOnce(k, families, match)
-		return err
+	torn, err := whole(k, func() error {
+		out = Listing{}
+		return eachTable(k, families, k.SurveySets, match, func(l *lister) error {
+			if !l.was.SameLayout {
+				return fmt.Errorf("it does not have the layout %q; list it with the version of Verdict that wrote it", program.LayoutComment)
+			}
+			return l.read(&out)
+		})
 	})
 	out.Torn = torn
 	return out, err
@@ -98,30 +105,25 @@ func whole(k kernel.Reader, read func() error) (torn bool, err error) {
 	return true, nil
 }
 
-func listOnce(k kernel.Reader, families []program.Family, match func(string) bool) (Listing, error) {
-	var out Listing
+// eachTable reads the tables of some families. The error is ErrNoTables if there is none.
+func eachTable(
+	k kernel.Reader, families []program.Family, survey func(program.Family) (kernel.Existing, error), match func(string) bool, read func(*lister) error,
+) error {
 	found := false
 	for _, f := range families {
-		was, err := k.SurveySets(f)
-		switch {
-		case err != nil:
-			return out, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
-		case !was.Table:
-			continue
-		case !was.SameLayout:
-			return out, fmt.Errorf("table %s %s does not have the layout %q; "+
-				"list it with the version of Verdict that wrote it", f, program.TableName, program.LayoutComment)
+		was, err := survey(f)
+		if err == nil && was.Table {
+			found = true
+			err = read(newLister(k, f, was, match))
 		}
-		found = true
-		l := newLister(k, f, was, match)
-		if err := l.read(&out); err != nil {
-			return out, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
+		if err != nil {
+			return fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
 		}
 	}
 	if !found {
-		return out, kernel.ErrNoTables
+		return kernel.ErrNoTables
 	}
-	return out, nil
+	return nil
 }
 
 // Compare orders frontends of one family: those with an address come first.
@@ -147,4 +149,49 @@ func countSlots(slots []netip.AddrPort) []EndpointStatus {
 		out[len(out)-1].Slots++
 	}
 	return out
+}
+
+// Left is what an earlier process left in the kernel, in more detail than a Listing.
+type Left struct {
+	Listing
+	ClusterIPs  map[netip.Addr]bool       // addresses whose unused ports are refused
+	KeepSources map[netip.Addr]bool       // addresses at which only connections of the node itself are masqueraded
+	OnNode      map[netip.Addr]bool       // addresses of endpoints on this node
+	Sources     map[string][]netip.Prefix // the source ranges of service ports, by Label
+}
+
+// ReadLeft reads what an earlier process left.
+func ReadLeft(o kernel.Options) (Left, error) {
+	return dialed(o, func(c *kernel.Conn) (Left, error) { return readLeft(c) })
+}
+
+func readLeft(k kernel.Reader) (left Left, err error) {
+	families := program.Families()
+	left = Left{
+		ClusterIPs: map[netip.Addr]bool{}, KeepSources: map[netip.Addr]bool{}, OnNode: map[netip.Addr]bool{},
+		Sources: map[string][]netip.Prefix{},
+	}
+	if left.Listing, err = ListFrom(k, families[:], nil); err != nil {
+		return left, err
+	}
+	return left, eachTable(k, families[:], k.SurveySets, nil, func(l *lister) error {
+		return errors.Join(
+			l.dump(program.ClusterIPs.Name(), func(e kernel.Found) { note(left.ClusterIPs, e.Key, l.family) }),
+			l.dump(program.MasqueradeNode.Name(), func(e kernel.Found) { note(left.KeepSources, e.Key, l.family) }),
+			l.dump(program.Hairpin.Name(), func(e kernel.Found) { note(left.OnNode, e.Key, l.family) }),
+			l.dump(program.AllowedSources.Name(), func(e kernel.Found) {
+				first, name, _ := strings.Cut(e.Comment, " ")
+				if r, err := netip.ParsePrefix(first); err == nil {
+					left.Sources[name] = append(left.Sources[name], r)
+				}
+			}),
+		)
+	})
+}
+
+// note notes the address at the beginning of a key.
+func note(set map[netip.Addr]bool, key []byte, f program.Family) {
+	if at, ok := program.EndpointOf(f, key); ok {
+		set[at.Addr()] = true
+	}
 }

@@ -16,22 +16,15 @@ import (
 // Tables answers questions about single elements of both tables. It never lists a set that grows with the cluster. It
 // does not matter which process wrote the tables, and whether it still runs. Only one goroutine may use it.
 type Tables struct {
-	kernel walkable
+	kernel kernel.Reader
 	close  func() error
 	views  map[program.Family]*view
-}
-
-// walkable is what Tables needs of nf_tables: a netlink socket (conn), or a model in memory (Kernel).
-type walkable interface {
-	kernel.Reader
-	SurveyTable(f program.Family) (kernel.Existing, error)
-	SurveyChains(f program.Family) (kernel.Existing, error)
 }
 
 // view is one table.
 type view struct {
 	family  program.Family
-	kernel  walkable
+	kernel  kernel.Reader
 	program program.Program
 	order   []program.Chain // of the program
 	chains  map[string]program.Chain
@@ -48,7 +41,7 @@ func OpenTables(o kernel.Options) (*Tables, error) {
 	return NewTables(c, c.Close), nil
 }
 
-func NewTables(k walkable, closer func() error) *Tables {
+func NewTables(k kernel.Reader, closer func() error) *Tables {
 	return &Tables{kernel: k, close: closer, views: map[program.Family]*view{}}
 }
 

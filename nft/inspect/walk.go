@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/google/nftables/expr"
@@ -339,7 +340,7 @@ func (w *walker) put(register uint32, value []byte) {
 
 func (w *walker) lookup(e *expr.Lookup, do *decision) (bool, error) {
 	if e.SetName == rule.ProtocolsSet {
-		return isServiceProtocol(w.packet.Protocol), nil
+		return slices.Contains([]uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP}, w.packet.Protocol), nil
 	}
 	d := w.view.defs[e.SetName]
 	look, data, err := w.view.look(e.SetName, bytes.Clone(w.at(e.SourceRegister, program.KeyLength(d.Key))))
@@ -356,8 +357,4 @@ func (w *walker) lookup(e *expr.Lookup, do *decision) (bool, error) {
 		w.put(e.DestRegister, data)
 	}
 	return true, nil
-}
-
-func isServiceProtocol(p uint8) bool {
-	return p == unix.IPPROTO_TCP || p == unix.IPPROTO_UDP || p == unix.IPPROTO_SCTP
 }

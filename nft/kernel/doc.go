@@ -4,13 +4,12 @@
 // The files, in the order in which to read them:
 //
 //	interface.go    what the engine and readers need of nf_tables
-//	link.go         the netlink socket, and the one that takes its place
-//	conn.go         a connection; retry.go: trying again what the kernel failed to do
+//	link.go         a connection: its netlink socket, and the one that takes its place; trying again what the kernel failed to do
 //
 // Transactions:
 //
-//	encode.go       a transaction as netlink messages; wire.go: parts of messages
-//	log.go          what each message is about; send.go: what became of it
+//	encode.go       a transaction as netlink messages
+//	log.go          what each message is about, and what became of it
 //	cleanup.go      transactions that no engine keeps track of
 //
 // What the kernel has:
@@ -23,7 +22,6 @@
 //
 // Other tables and locks:
 //
-//	loopback.go     the table that guards 127.0.0.0/8
-//	record.go       a record for callers, in the comment of a table
+//	record.go       a record for callers, in the comment of a table; the table that guards 127.0.0.0/8
 //	claim.go        one process for each network namespace
 package kernel

@@ -17,20 +17,20 @@ type NFTables interface {
 	// Capacity is the size of the largest batch that send takes, in bytes.
 	Capacity() int
 	Reader
-	// Survey reads what exists of our table, without elements.
-	Survey(f program.Family) (Existing, error)
 	// ReadSet begins to read a set or map. Other requests can come between its parts.
 	ReadSet(f program.Family, set string) (SetReader, error)
-	// SurveyTable reads only whether there is a table, and of which layout.
-	SurveyTable(f program.Family) (Existing, error)
 	Close() error
 }
 
-// Reader is what List needs of nf_tables: a netlink socket (conn), or a model in memory (Kernel).
+// Reader is what readers need of nf_tables.
 type Reader interface {
 	// Generation is the number of the latest change of any table.
 	Generation() (uint32, error)
-	// SurveySets reads which sets there are.
+	// Survey reads what exists of our table, without elements.
+	Survey(f program.Family) (Existing, error)
+	// SurveyTable, SurveyChains and SurveySets read less: whether there is a table, and of which layout, and its chains or sets.
+	SurveyTable(f program.Family) (Existing, error)
+	SurveyChains(f program.Family) (Existing, error)
 	SurveySets(f program.Family) (Existing, error)
 	// DumpElements reads all elements of a set or map. Their bytes are valid until each returns.
 	DumpElements(f program.Family, set string, each func(Found)) error

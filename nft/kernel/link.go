@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // link is a netlink socket to nf_tables. If it gets lost, another one takes its place.
@@ -182,4 +183,80 @@ func (l *link) receive() (n int, err error) {
 		n, _, err = unix.Recvfrom(int(fd), l.answers, unix.MSG_DONTWAIT)
 	})
 	return n, l.note(errors.Join(readErr, err))
+}
+
+// Options say which nf_tables to use.
+type Options struct {
+	// NetNS is a file descriptor of a network namespace; 0: the present one.
+	NetNS int
+	// Families to read; empty: both.
+	Families []program.Family
+}
+
+// Served are those to read.
+func (o Options) Served() []program.Family {
+	if len(o.Families) > 0 {
+		return o.Families
+	}
+	both := program.Families()
+	return both[:]
+}
+
+// Conn is a connection to nf_tables: requests and their answers. It is used by one goroutine.
+type Conn struct {
+	link
+	wire Wire // for requests outside batches
+}
+
+// Dial opens a socket in the network namespace of a file descriptor; 0: in the present one.
+func Dial(netns int) (c *Conn, err error) {
+	c = &Conn{link: link{netns: netns, answers: make([]byte, 1<<16), patience: answerTimeout}}
+	for range 10 {
+		c.port = newPort()
+		if err = c.open(); !errors.Is(err, unix.EADDRINUSE) {
+			break
+		}
+	}
+	return c, err
+}
+
+// The kernel may fail to answer when memory is short, or while another process commits again and again. A daemon that
+// ends for that leaves its node without changes until it is started again.
+const (
+	persistFor   = 5 * time.Second
+	persistPause = 50 * time.Millisecond
+	refusals     = 5 // after as many in a row, the process may not do it
+)
+
+// Retry calls a function until it succeeds, and returns its last error.
+func Retry(call func() error) error {
+	end, refused := time.Now().Add(persistFor), 0
+	for {
+		err := call()
+		if err == nil {
+			return nil
+		}
+		if refused++; !errors.Is(err, unix.EPERM) {
+			refused = 0
+		}
+		if refused == refusals || time.Now().After(end) {
+			return err
+		}
+		time.Sleep(persistPause)
+	}
+}
+
+// withConn calls a function with a connection of its own until it succeeds. What the function does, it may do twice.
+func withConn(o Options, call func(*Conn) error) error {
+	return Retry(func() error { return With(o, call) })
+}
+
+// With calls a function with a connection of its own.
+func With(o Options, call func(*Conn) error) error {
+	c, err := Dial(o.NetNS)
+	if err != nil {
+		return err
+	}
+	err = call(c)
+	return errors.Join(err, c.Close())
 }

@@ -3,7 +3,6 @@ package kernel
 import (
 	"encoding/binary"
 
-	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
@@ -14,10 +13,6 @@ import (
 type expression struct {
 	name string
 	data nlmsg.Attributes
-}
-
-func decodeExpression(a nlmsg.Attributes) expression {
-	return expression{a.Find(unix.NFTA_EXPR_NAME).Text(), a.Find(unix.NFTA_EXPR_DATA).Nested()}
 }
 
 // Verdicts of the kernel (linux/netfilter.h).
@@ -37,14 +32,11 @@ type RuleSummary struct {
 
 func DecodeOtherRule(a nlmsg.Attributes) RuleSummary {
 	r := RuleSummary{Handle: a.Find(unix.NFTA_RULE_HANDLE).Uint64()}
-	r.read(a.Find(unix.NFTA_RULE_EXPRESSIONS).Nested())
-	return r
-}
-
-func (r *RuleSummary) read(list nlmsg.Attributes) {
-	for list.Next() {
-		r.take(decodeExpression(list.Nested()))
+	for list := a.Find(unix.NFTA_RULE_EXPRESSIONS).Nested(); list.Next(); {
+		e := list.Nested()
+		r.take(expression{e.Find(unix.NFTA_EXPR_NAME).Text(), e.Find(unix.NFTA_EXPR_DATA).Nested()})
 	}
+	return r
 }
 
 func (r *RuleSummary) take(e expression) {
@@ -114,10 +106,6 @@ func (r *RuleSummary) target(e expression) {
 	case "DNAT", "SNAT", "MASQUERADE", "REDIRECT":
 		r.Action, r.Ends = text, true
 	}
-}
-
-func (w *Wire) ruleDigest(attr uint16, digest uint64) {
-	w.Bytes(attr, userdata.Append(nil, rule.DigestType, binary.NativeEndian.AppendUint64(nil, digest)))
 }
 
 // readRuleDigest reads the digest from the user data of a rule; 0: another program wrote the rule.

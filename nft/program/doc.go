@@ -4,30 +4,25 @@
 //
 // The files, in the order in which to read them. What everything else uses:
 //
-//	program.go      families, what the rules depend on, groups of source ranges
+//	program.go      families, what the rules depend on, groups of source ranges; a name by which another process knows the program
 //	class.go        classes: one chain for each way to draw a slot; which pool serves a frontend, and refusals
 //
 // The sets and their elements:
 //
-//	types.go        types of keys and data
-//	set.go          a set or map: how nft declares it, and what cannot be changed about it
+//	set.go          a set or map: types of its keys and data, how nft declares it, and what cannot be changed about it
 //	sets.go         the maps and sets of the program
 //	element.go      one element, and its comment
 //
 // The chains:
 //
-//	chain.go        a chain, and the hooks of base chains
-//	chains.go       the fixed chains, and the guard of 127.0.0.0/8, which has a table of its own too
+//	chains.go       a chain, the hooks of base chains, the fixed chains, and the guard of 127.0.0.0/8, which has a table of its own too; rules for frontends that IPVS serves
 //	pick.go         the chain of each class, and of hash tables
 //	sources.go      chains of source ranges
-//	ipvs.go         rules for frontends that IPVS serves
-//	outlier.go      rules that notice endpoints that do not answer
-//	heldback.go     rules that hold back the refusals of dead endpoints
+//	outlier.go      rules that notice endpoints that do not answer, and hold back refusals of dead ones
 //	features.go     what of nf_tables the rules need
 //	trace_chains.go  chains that trace the packets of a flow
 //
 // How parts are compared, and how they change:
 //
-//	fingerprint.go  names a program, so that another process can tell which one it is
 //	transaction.go  the changes to both tables, or to one
 package program

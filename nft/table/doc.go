@@ -4,13 +4,11 @@
 //
 // The files, in the order in which to read them:
 //
-//	table.go    a table, as the engine knows it; tables.go: those of both families
+//	table.go    a table, as the engine knows it, and how many elements it has; those of both families
 //	form.go     its chains, rules and sets, compared with those in the kernel
 //	compare.go  its elements, compared with those in the kernel
-//	stamp.go    which engine wrote a table last, and how often; owner.go: who may write it
-//	counts.go   how many elements each set is to have
+//	stamp.go    which engine wrote a table last, and how often, and who may write it
 //	image.go    reads what an earlier process left in the kernel
 //	write.go    writes a table as a whole, or what differs from what is there
-//	mend.go     undoes commits of other processes, and finds what no event reported
-//	recheck.go  compares everything in parts, when the kernel dropped events
+//	recheck.go  undoes commits of others, finds what no event reported, and compares everything in parts when the kernel dropped events
 package table

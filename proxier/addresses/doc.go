@@ -4,8 +4,7 @@
 //
 //	list.go      the addresses of this host, and which of them Verdict has added
 //	engine.go    what is wanted, what the host has, and the difference
-//	device.go    addresses are added to and deleted from a device
-//	announce.go  gratuitous ARP, unsolicited neighbor advertisements
+//	device.go    addresses are added to and deleted from a device, and announced (gratuitous ARP, neighbor advertisements)
 //
 // # The mark
 //

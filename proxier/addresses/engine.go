@@ -45,11 +45,12 @@ type carrier struct {
 	ups  uint32
 }
 
-// Failure is what could not be done for an address.
+// Failure is a change that the kernel did not make: of an address, or of a virtual server.
 type Failure struct {
-	What string // "address 192.0.2.10 of the device eth0"
-	Err  error
-	Next string
+	Service state.Name // the zero Name: no Service wants the object any more, or several do
+	Object  string     // the virtual server, or "address 192.0.2.10 of the device eth0"
+	Err     error      // says operation and cause
+	Next    string
 }
 
 // New returns an engine that has done nothing yet. Without a device, it only deletes what an earlier process has added.
@@ -297,9 +298,9 @@ func (e *Engine) noteCarrier(now carrier) {
 }
 
 func (e *Engine) failure(a netip.Addr, err error) Failure {
-	f := Failure{What: "the addresses of the device " + e.device, Err: err, Next: "tried again every second"}
+	f := Failure{Object: "the addresses of the device " + e.device, Err: err, Next: "tried again every second"}
 	if a.IsValid() {
-		f.What = fmt.Sprintf("address %s of the device %s", a, e.device)
+		f.Object = fmt.Sprintf("address %s of the device %s", a, e.device)
 	}
 	return f
 }
@@ -319,7 +320,7 @@ func CleanUp(log *slog.Logger) error {
 	e := New("", log)
 	failures := e.Remove()
 	if len(failures) > 0 {
-		return fmt.Errorf("%s: %w; %d could not be deleted", failures[0].What, failures[0].Err, len(failures))
+		return fmt.Errorf("%s: %w; %d could not be deleted", failures[0].Object, failures[0].Err, len(failures))
 	}
 	return nil
 }

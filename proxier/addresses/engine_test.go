@@ -56,7 +56,7 @@ func (p *pair) tick(step func() []Failure) []int {
 	p.Helper()
 	p.host.MustDo(p.T, func() error {
 		for _, f := range step() {
-			p.Errorf("%s: %v", f.What, f.Err)
+			p.Errorf("%s: %v", f.Object, f.Err)
 		}
 		return nil
 	})

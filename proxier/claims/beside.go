@@ -20,13 +20,6 @@ type beside struct {
 	served map[key]map[uint32]struct{}
 }
 
-func newBeside() beside {
-	return beside{
-		addrs: map[[16]byte]bool{}, at: map[[16]byte]map[uint32]struct{}{}, ids: map[key]map[uint32]struct{}{},
-		served: map[key]map[uint32]struct{}{},
-	}
-}
-
 // hidesNodePort reports whether a claim is that of an external address at which node ports answer, here or at another
 // node.
 func (b *beside) hidesNodePort(want claim) bool {

@@ -19,14 +19,11 @@
 // An external IP that is the cluster IP of another Service is not served, whatever its port. Neither is one at the address
 // and port of an API server.
 //
-//	claims.go       who gets what: the claims of a Service come and go
+//	claims.go       the register of frontends, and the order of precedence; who gets what: the claims of a Service come and go
 //	strip.go        how a plan loses a frontend, and the Problem that reports it
-//	host.go         cluster IPs that are addresses of this node
-//	environment.go  what else decides: addresses of this node and of API servers
+//	environment.go  what else decides: addresses of this node, also as cluster IPs, and of API servers; what external addresses must not take
 //	overlap.go      what overlaps with a range of ports, and who loses it
-//	register.go     the register of frontends, and the order of precedence
 //	beside.go       external addresses at which node ports may answer
-//	kept.go         what external addresses must not take: cluster IPs and API servers
 //	ranges.go       ranges of ports, and the tree of those at one address
 //	key.go          what identifies a frontend, and how far a claim can be trusted
 //

@@ -22,13 +22,6 @@ type blockedKey struct {
 	key
 }
 
-func newRanges() ranges {
-	return ranges{
-		at: map[key]*tree{}, count: map[key]int{}, nodePorts: map[key][]uint16{}, blocked: map[blockedKey]key{},
-		losers: map[key]map[blockedKey]struct{}{},
-	}
-}
-
 // hold records whether a Service holds a node port.
 func (r *ranges) hold(k key, held bool) {
 	at := k.place()

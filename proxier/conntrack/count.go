@@ -1,8 +1,20 @@
 package conntrack
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -43,4 +55,178 @@ func (l Load) with(active bool) Load {
 		l.Inactive++
 	}
 	return l
+}
+
+// Former lists the frontends that an earlier process served and that have UDP flows. The function has reports whether
+// the earlier process served a frontend; a node port is one at each address at which it answered. A Tracker that starts with this list finds the frontends that were removed in
+// the meantime; a new process knows only the present frontends.
+//
+// Former reads the kernel's table once for each family, and calls has only for frontends of flows in it.
+func Former(o Options, has func(Frontend) (bool, error)) (list []Frontend, err error) {
+	var errs []error
+	for _, family := range []state.Family{state.IPv4, state.IPv6} {
+		loads, err := Count(o, family)
+		found, hasErr := formerIn(family, loads, has)
+		list, errs = append(list, found...), append(errs, err, hasErr)
+	}
+	return list, errors.Join(errs...)
+}
+
+func formerIn(family state.Family, loads map[Route]Load, has func(Frontend) (bool, error)) (list []Frontend, err error) {
+	used := map[Frontend]bool{}
+	for r := range loads {
+		if r.Protocol == unix.IPPROTO_UDP {
+			used[Frontend{Addr: r.Dst.Addr(), Port: r.Dst.Port(), Family: family}] = true
+		}
+	}
+	sorted := slices.SortedFunc(maps.Keys(used), func(a, b Frontend) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
+	})
+	for _, f := range sorted {
+		is, err := has(f)
+		if err != nil {
+			return list, err
+		}
+		if is {
+			list = append(list, f)
+		}
+	}
+	return list, nil
+}
+
+// FoundFlow is an entry of the kernel's table.
+type FoundFlow struct {
+	Protocol            uint8
+	Src, Dst            netip.AddrPort // as the client sends
+	ReplySrc, ReplyDst  netip.AddrPort // as the server answers
+	Translated          bool           // the destination was translated
+	Answered, Confirmed bool
+	State               string // of TCP; otherwise empty
+	Timeout             time.Duration
+}
+
+// maxFound bounds the flows that Find returns.
+const maxFound = 100
+
+// Find returns the flows of a client to a destination, at most 100. Without a source port the kernel walks its whole
+// table, but hands over only the flows of this protocol and port (kernel 5.8; older ones hand over all).
+func Find(o Options, q Query) ([]FoundFlow, error) {
+	k, err := dial(o)
+	if err != nil {
+		return nil, err
+	}
+	flows, err := k.find(q)
+	if err != nil {
+		err = fmt.Errorf("look for flows from %s to %s: %w", q.Src, q.Dst, err)
+	}
+	return flows, errors.Join(err, k.close())
+}
+
+func (k *kernel) find(q Query) (out []FoundFlow, err error) {
+	// Without addresses: Linux 6.18 inverts the filter for IPv6 addresses.
+	ask := func(r *request) {
+		r.dump(q.family(), filter{protocol: q.Protocol, to: netip.AddrPortFrom(netip.Addr{}, q.Dst.Port())})
+	}
+	if q.SrcPort != 0 {
+		ask = func(r *request) { r.flow(msgGet, q) }
+	}
+	err = k.read(ask, true, func() { out = nil }, func(e *entry) {
+		if f := e.found(); q.matches(&f) && len(out) < maxFound {
+			out = append(out, f)
+		}
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	return out, err
+}
+
+func (q *Query) matches(f *FoundFlow) bool {
+	return f.Protocol == q.Protocol && f.Src.Addr() == q.Src && f.Dst == q.Dst &&
+		(q.SrcPort == 0 || f.Src.Port() == q.SrcPort)
+}
+
+func (e *entry) found() FoundFlow {
+	f := FoundFlow{
+		Protocol:   e.orig.protocol,
+		Src:        netip.AddrPortFrom(e.orig.src, e.orig.sport),
+		Dst:        e.Dst,
+		ReplySrc:   e.Reply,
+		ReplyDst:   netip.AddrPortFrom(e.reply.dst, e.reply.dport),
+		Translated: e.DNAT,
+		Answered:   e.answered(),
+		Confirmed:  e.status&statusConfirmed != 0,
+		Timeout:    time.Duration(e.timeout) * time.Second,
+	}
+	if e.TCP {
+		f.State = tcpState(e.state)
+	}
+	return f
+}
+
+// tcpState is the name that the program conntrack prints (kernel: enum tcp_conntrack).
+func tcpState(n uint8) string {
+	names := []string{
+		"NONE", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE", "SYN_SENT2",
+	}
+	if int(n) < len(names) {
+		return names[n]
+	}
+	return ""
+}
+
+// Room is how full the table of connections of a network namespace is. When it is full, the kernel makes room by
+// dropping connections that had no answer yet. If it finds none, it drops the first packet of each new connection of the
+// namespace, before any rule sees it.
+type Room struct {
+	Entries, Limit int
+	Dropped        int // first packets that found no room, since the kernel started
+	Evicted        int // connections without an answer that were dropped for new ones
+}
+
+// Tight reports whether so much of the table is in use that connections are about to fail.
+func (r Room) Tight() bool { return r.Limit > 0 && r.Entries >= r.Limit/10*9 }
+
+func (r Room) String() string {
+	return fmt.Sprintf("%d of %d connections, %d first packets dropped so far", r.Entries, r.Limit, r.Dropped)
+}
+
+// ReadRoom reads the table of the calling thread's network namespace. The root is "/proc", except in tests.
+func ReadRoom(root string) (r Room, err error) {
+	for name, to := range map[string]*int{"nf_conntrack_count": &r.Entries, "nf_conntrack_max": &r.Limit} {
+		file := filepath.Join(root, "sys/net/netfilter", name)
+		text, err := os.ReadFile(file)
+		if err == nil {
+			*to, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		if err != nil {
+			return r, fmt.Errorf("read how full the table of connections is: %s: %w", file, err)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(root, "thread-self/net/stat/nf_conntrack"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil // a kernel without CONFIG_NF_CONNTRACK_PROCFS
+	}
+	if err != nil {
+		return r, fmt.Errorf("read how many connections found no room in the table: %w", err)
+	}
+	r.Dropped, r.Evicted = column(string(text), "drop"), column(string(text), "early_drop")
+	return r, nil
+}
+
+// column adds up a column of a table that has a line of hexadecimal numbers for each core.
+func column(table, name string) (sum int) {
+	lines := strings.Split(strings.TrimSpace(table), "\n")
+	for i, title := range strings.Fields(lines[0]) {
+		if title != name {
+			continue
+		}
+		for _, line := range lines[1:] {
+			if cells := strings.Fields(line); i < len(cells) {
+				n, _ := strconv.ParseUint(cells[i], 16, 32) // the kernel writes numbers
+				sum += int(n)
+			}
+		}
+	}
+	return sum
 }

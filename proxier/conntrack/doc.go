@@ -28,13 +28,11 @@
 //	flow.go       flows and frontends as values
 //	wire.go       requests and entries
 //	socket.go     the netlink socket
-//	count.go      how many flows go where; find.go: the flows of one client to one destination
+//	count.go      how many flows go where, frontends of an earlier process, the flows of one client to one destination; how full the table is
 //	opened.go     flows that begin, counted by their routes
 //	forgetter.go  flows of this node's own questions, by their tuples
-//	room.go       how full the kernel's table is
-//	former.go     frontends of an earlier process
 //	stale.go      which flows are stale
 //	leftout.go    endpoints that plans leave out
-//	tracker.go    where flows may have become stale; nodeports.go: addresses of node ports come and go
+//	tracker.go    where flows may have become stale; addresses of node ports come and go
 //	cleaner.go    deletes stale flows, or explains why it could not
 package conntrack

@@ -57,9 +57,4 @@ type Query struct {
 	Dst      netip.AddrPort
 }
 
-func (q *Query) family() state.Family {
-	if q.Dst.Addr().Is4() {
-		return state.IPv4
-	}
-	return state.IPv6
-}
+func (q *Query) family() state.Family { return state.FamilyOf(q.Dst.Addr()) }

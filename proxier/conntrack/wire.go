@@ -60,14 +60,11 @@ const (
 type request struct{ nlmsg.Writer }
 
 func (r *request) begin(kind, flags uint16, family state.Family) int {
-	return r.Begin(kind, flags, protocolFamily(family), 0)
-}
-
-func protocolFamily(f state.Family) uint8 {
-	if f == state.IPv6 {
-		return unix.AF_INET6
+	number := uint8(unix.AF_INET)
+	if family == state.IPv6 {
+		number = unix.AF_INET6
 	}
-	return unix.AF_INET
+	return r.Begin(kind, flags, number, 0)
 }
 
 // filter says which flows the kernel returns.

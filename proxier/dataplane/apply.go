@@ -22,7 +22,7 @@ const TickPeriod = time.Second
 func (d *Dataplane) Apply() Result {
 	var gone []Failure
 	if d.addresses != nil {
-		gone = failuresOf(d.addresses.Remove()) // before the rules stop serving them
+		gone = d.addresses.Remove() // before the rules stop serving them
 	}
 	r := d.applyAll()
 	if r.Err == nil && len(r.Replan) == 0 {
@@ -30,7 +30,7 @@ func (d *Dataplane) Apply() Result {
 	}
 	r.Failures = append(r.Failures, gone...)
 	if d.addresses != nil && r.Applied() {
-		r.Failures = append(r.Failures, failuresOf(d.addresses.Add())...)
+		r.Failures = append(r.Failures, d.addresses.Add()...)
 	}
 	return r
 }
@@ -69,8 +69,7 @@ const maxAtOnce = 16
 func (d *Dataplane) applyRules(r *Result) {
 	for range maxAtOnce {
 		d.note(r, d.ruleset.Apply)
-		var refused *nft.RefusedError
-		if !errors.As(r.Err, &refused) || !d.isolate(refused, r) {
+		if refused, ok := errors.AsType[*nft.RefusedError](r.Err); !ok || !d.isolate(refused, r) {
 			break
 		}
 	}
@@ -209,7 +208,7 @@ func (d *Dataplane) Tick() Result {
 	now := time.Now()
 	r := Result{Replan: append(d.withRoom(), d.quarantine.released(now)...)} // a repair may have made room
 	if d.addresses != nil {
-		r.Failures = failuresOf(d.addresses.Tick(now))
+		r.Failures = d.addresses.Tick(now)
 	}
 	if d.ipvs == nil {
 		return r

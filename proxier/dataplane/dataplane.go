@@ -183,7 +183,9 @@ func (d *Dataplane) balance(name state.Name, id contents.PortID, port *plan.Port
 	servers := virtualServers(port, &m, &d.env)
 	if reason := d.ipvs.offer(name, key, servers); reason != "" {
 		m.ipvs = false
-		leaveToNFT(port)
+		for i := range port.Frontends {
+			port.Frontends[i].IPVS, port.Frontends[i].Unchanged = false, false
+		}
 		if reason != untilNextTick {
 			m.note(reason + "; nft serves this port")
 		}

@@ -5,7 +5,7 @@
 //
 // The loop (package proxier) is the only caller. It uses one goroutine.
 //
-//   - SetEnvironment takes over what all Services share. It returns Services that the loop has to plan and Set again.
+//   - SetEnvironment takes over what all Services share; addresses of frontends on a device of the host. It returns Services that the loop has to plan and Set again.
 //   - Set and Delete say what one Service is to look like. They collect changes and do not fail. Set returns a Problem
 //     for each part of the Service that cannot be served as asked. The port is then served in the nearest way that works.
 //   - Apply hands all collected changes to the kernel. See Result for what the loop does with the outcome.
@@ -62,20 +62,14 @@
 //
 // # Files
 //
-//	key.go            what identifies a service port, and the engines
-//	result.go         what an Apply or a Tick did, for the loop and for people
+//	result.go         what an Apply or a Tick did, for the loop and for people; the engines
 //	environment.go    what all Services share
-//	external.go       which external addresses IPVS may serve
-//	slots.go          weights as numbers of slots, and how many the hash tables of a Service may have
-//	scheduling.go     from a Service's wish to an engine and a scheduler
-//	translate.go      planned ports as ports of the nft engine
+//	scheduling.go     from a Service's wish to an engine and a scheduler; connections that another node began
+//	translate.go      planned ports as ports of the nft engine; weights as numbers of slots
 //	virtualserver.go  planned ports as virtual servers, and what is left to nft then
-//	fleet.go          the address for connections that another node began
-//	ipvs.go           which ports IPVS has, which it refused, and when they are tried again
+//	ipvs.go           which ports IPVS has, which it refused, and when they are tried again; external addresses
 //	quarantine.go     ports that the kernel refused
-//	addresses.go      addresses of frontends on a device of the host
-//	totals.go         counts of what is served
-//	served.go         what is remembered of a Service, and which of its ports got another name
+//	totals.go         counts of what is served, and what is remembered of a Service
 //	dataplane.go      the Dataplane: Set, Delete, SetEnvironment
 //	apply.go          Apply, Check, Repair, Look and Tick: the order between the engines
 //	memory.go         a Dataplane over engines in memory

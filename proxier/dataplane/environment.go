@@ -3,10 +3,12 @@ package dataplane
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // Globals are what the rules have in common. Of those in an Environment, the Dataplane sets IPVS.
@@ -57,4 +59,31 @@ func (e *Environment) nodePortAddresses(f program.Family, loopback bool) (out []
 		}
 	}
 	return out
+}
+
+// Addresses are those of frontends that Verdict has on a device. addresses.Engine documents the methods.
+type Addresses interface {
+	Set(state.Name, []netip.Addr)
+	Withdraw(bool)
+	Remove() []Failure
+	Add() []Failure
+	Tick(now time.Time) []Failure
+}
+
+// addressesOf lists the addresses of a Service that this host is to have: those for clients outside at which a good endpoint
+// answers at some port. A port that the kernel refused answers nobody.
+func addressesOf(planned *plan.Service, refused quarantine) (list []netip.Addr) {
+	for i := range planned.Ports {
+		p := &planned.Ports[i]
+		if refused.holds(idOf(p)) {
+			continue
+		}
+		for j := range p.Frontends {
+			if f := &p.Frontends[j]; fromOutside(f) && f.Good && f.Unserved == plan.Served {
+				list = append(list, f.Addr)
+			}
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return slices.Compact(list)
 }

@@ -19,7 +19,7 @@ import (
 //     The virtual server has the endpoints on this node. nft serves pods and the node (nft.BySource).
 //   - IPVS cannot forward what comes from a loopback address (crosses_local_route_boundary in ip_vs_xmit.c). nft serves
 //     node ports on 127.0.0.1.
-//   - IPVS serves no address that must not become local (external.go).
+//   - IPVS serves no address that must not become local (ipvs.go).
 //   - Without NAT, answers do not pass this node, so they cannot go through it to a client behind it. nft serves pods and
 //     the node, with NAT. So the endpoints must answer at their own addresses too.
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
@@ -39,7 +40,10 @@ type Monitor struct {
 
 // New returns a Monitor. It writes the failures that the previous process saved into the store.
 func New(o Options) *Monitor {
-	granted := newPermit(&o)
+	granted := &permit{
+		Options: &o, excluded: config.Prefixes(o.Settings.HealthCheckExclude),
+		served: map[state.Name][]netip.AddrPort{}, uses: map[netip.AddrPort]int{},
+	}
 	m := &Monitor{
 		Options: &o, permit: granted, looks: newLooks(), ledger: newLedger(&o), asker: &asker{permit: granted, ends: make(chan func(), 64)},
 		reporter: &reporter{Options: &o, episodes: map[Episode]time.Time{}}, kernel: &kernel{permit: granted},

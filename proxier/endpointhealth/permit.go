@@ -73,13 +73,6 @@ type permit struct {
 // lingering is how long the kernel may have what was removed.
 const lingering = 10 * time.Second
 
-func newPermit(o *Options) *permit {
-	return &permit{
-		Options: o, excluded: config.Prefixes(o.Settings.HealthCheckExclude),
-		served: map[state.Name][]netip.AddrPort{}, uses: map[netip.AddrPort]int{},
-	}
-}
-
 // refuses reports whether an endpoint must not be asked.
 func (p *permit) refuses(at netip.AddrPort) bool {
 	return slices.ContainsFunc(hosts(at.Addr().Unmap()), func(a netip.Addr) bool {

@@ -1,3 +1,5 @@
+// Package environment derives from the settings, the Node object and the host's addresses what holds for all Services
+// alike: for planning, for the engines, and for the register of claims.
 package environment
 
 import (

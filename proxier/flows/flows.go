@@ -1,3 +1,4 @@
+// Package flows has stale flows removed beside the loop. Package conntrack decides which flows are stale, and removes them.
 package flows
 
 import (
@@ -184,4 +185,48 @@ func (c *Cleaner) Retry() <-chan time.Time { return c.retry }
 func (c *Cleaner) TryAgain() {
 	c.retry = nil
 	c.start()
+}
+
+// A cleaning takes long when many packets with forged sources have filled the kernel's table, and it holds up the packets
+// of others. In the long run, cleanings take one part in cleanShare of a core at most, unless one takes longer than a third of
+// a second. A few short ones in a row need no rest: when a node dies, its endpoints fail one after the other, and the kernel
+// tells their clients "no route to host" after 3 seconds. Those clients have a share of their own, because others who change
+// Services of UDP all the time use up the first one.
+const (
+	cleanShare = 20
+	cleanBurst = 100 * time.Millisecond
+	maxRest    = 6 * time.Second
+)
+
+// share bounds the time that cleanings take.
+type share struct {
+	debt time.Duration // time of cleanings that is not made up for by rest
+	at   time.Time     // when debt was right
+	next time.Time     // the next cleaning must not begin earlier
+}
+
+// spend delays the next cleaning if cleanings have taken too much time.
+func (s *share) spend(took time.Duration, now time.Time) {
+	s.debt = max(0, s.debt-now.Sub(s.at)/cleanShare) + took
+	s.debt, s.at = min(s.debt, cleanBurst+maxRest/cleanShare), now
+	s.next = now.Add(cleanShare * max(0, s.debt-cleanBurst))
+}
+
+// sumPeriod is how much time passes at least between two lines about deleted connections.
+const sumPeriod = time.Second
+
+// tally counts connections for the log. A tenant can cause them again and again, so the sum of some time is one line.
+type tally struct {
+	sum int
+	at  time.Time // of the last line
+}
+
+// add returns how many connections the next line is about; 0: no line is due.
+func (t *tally) add(n int, now time.Time) (due int) {
+	t.sum += n
+	if t.sum == 0 || now.Sub(t.at) < sumPeriod {
+		return 0
+	}
+	due, t.sum, t.at = t.sum, 0, now
+	return due
 }

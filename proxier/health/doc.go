@@ -3,8 +3,7 @@
 // kube-proxy 1.37, byte for byte where a load balancer or a probe can see them.
 //
 //	proxy.go    the health of the proxy: /healthz, /livez and /readyz
-//	servers.go  the healthCheckNodePort servers
-//	handler.go  the answer of one such server
+//	servers.go  the healthCheckNodePort servers, and their answers
 //	limiter.go  what keeps strangers from filling a server with connections
 //
 // The package knows only what the loop reports. It neither plans nor programs.

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -206,3 +207,32 @@ func (m *Metrics) FlowsCleaned(results []conntrack.Result) {
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
+
+// maxProcesses bounds the names that the label process has: each process chooses its own name.
+const maxProcesses = 16
+
+// Values of the label process that are not names.
+const (
+	unknownProcess = "unknown" // no message of the kernel named it
+	otherProcess   = "other"   // it came after maxProcesses others
+)
+
+// processNames are the names that the label process has.
+type processNames struct {
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+// label is the value for a process.
+func (p *processNames) label(name string) string {
+	if name == "" {
+		return unknownProcess
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.known[name] && len(p.known) == maxProcesses {
+		return otherProcess
+	}
+	p.known[name] = true
+	return name
+}

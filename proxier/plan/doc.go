@@ -3,15 +3,11 @@
 // every engine. The packages nft and ipvsctl turn the plan into kernel objects.
 //
 //	types.go      the plan of a Service
-//	name.go       the names of service ports, which are unique
 //	limits.go     how much one Service may become
-//	members.go    what an endpoint address is like, as flags; sorting
-//	endpoints.go  the endpoints of a Service and of a port
-//	choose.go     which of them are chosen, by their flags; topology
-//	health.go     which of them are not good
-//	pools.go      the endpoints of a pool, and those that keep their flows
-//	ranges.go     load balancer source ranges
-//	frontends.go  addresses and policies
+//	members.go    what an endpoint address is like, as flags; sorting; names of service ports
+//	endpoints.go  the endpoints of a Service, of a port and of a pool, and those that keep their flows
+//	choose.go     which of them are chosen, by their flags; topology; which are not good
+//	frontends.go  addresses and policies; load balancer source ranges
 //	plan.go       the Planner: a Service, a family, a port
 //	fates.go      why an endpoint is in no pool, for those who ask
 //

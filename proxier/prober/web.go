@@ -111,9 +111,8 @@ func (a *Asker) askTLS(ctx context.Context, c *conn, at netip.AddrPort, check *s
 		ClientSessionCache: &session{a.sessions, at.String() + " " + check.Host, c},
 	})
 	if err := secure.HandshakeContext(ctx); err != nil {
-		var alert tls.AlertError
-		var record tls.RecordHeaderError
-		if errors.As(err, &alert) || errors.As(err, &record) {
+		_, alert := errors.AsType[tls.AlertError](err)
+		if _, record := errors.AsType[tls.RecordHeaderError](err); alert || record {
 			return answerError("the TLS handshake failed")
 		}
 		return err

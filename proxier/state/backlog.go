@@ -14,9 +14,9 @@ type backlog struct {
 	mu       sync.Mutex
 	revision uint64
 	dirty    map[Name]pending // the Services with changes that the kernel does not have
-	counts   ChangeCounts     // since the start; those that are pending are counted when somebody asks
-	queue    Turns[string]    // the names of those that no pass has taken since
-	envDirty uint64           // revision of the latest change of node, ranges or host addresses; 0: no change
+	counts   ChangeCounts
+	queue    Turns[string] // the names of those that no pass has taken since
+	envDirty uint64        // revision of the latest change of node, ranges or host addresses; 0: no change
 	synced   bool
 	wake     chan struct{}
 }
@@ -26,6 +26,39 @@ type pending struct {
 	latest uint64      // revision of the latest change
 	queued bool        // no pass has taken the latest change
 	kinds  changeKinds // what changed
+}
+
+// ChangeCounts count changes as the metrics of upstream kube-proxy do. An update that changes nothing for the proxy
+// never reaches the store, so it does not count.
+type ChangeCounts struct {
+	Services, Endpoints               uint64 // since the start: changes of Services, and of EndpointSlices
+	PendingServices, PendingEndpoints int    // Services with such changes that the kernel does not have
+}
+
+// changeKinds say what of a Service changed.
+type changeKinds uint8
+
+const (
+	serviceChanged changeKinds = 1 << iota
+	endpointsChanged
+	healthChanged // not counted: upstream has nothing like it
+)
+
+// pend adds n Services for which changes of some kinds wait. A scrape walks over no Services, so writers do not wait for it.
+func (c *ChangeCounts) pend(kinds changeKinds, n int) {
+	if kinds&serviceChanged != 0 {
+		c.PendingServices += n
+	}
+	if kinds&endpointsChanged != 0 {
+		c.PendingEndpoints += n
+	}
+}
+
+// ChangeCounts returns the present counts.
+func (b *backlog) ChangeCounts() ChangeCounts {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.counts
 }
 
 // Wake delivers a value after a change. Several changes may share one value.
@@ -51,6 +84,7 @@ func (b *backlog) touch(n Name, kind changeKinds) {
 	case endpointsChanged:
 		b.counts.Endpoints++
 	}
+	b.counts.pend(kind&^before.kinds, 1)
 	b.dirty[n] = pending{latest: b.revision, queued: true, kinds: before.kinds | kind}
 	b.signal()
 }
@@ -164,6 +198,7 @@ func (b *backlog) Applied(c Changes) {
 	defer b.mu.Unlock()
 	for _, n := range c.Services {
 		if p := b.dirty[n]; p.latest <= c.Revision {
+			b.counts.pend(p.kinds, -1)
 			delete(b.dirty, n)
 		}
 	}

@@ -2,8 +2,11 @@ package state
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -41,4 +44,194 @@ func MergeFailures(list Health) (out Health) {
 		out = append(out, f)
 	}
 	return out
+}
+
+// HealthCheck is what a Service asks about active checks: how this node asks the endpoints whether they serve. It is
+// comparable, so that Services with equal values share the answers.
+type HealthCheck struct {
+	Kind CheckKind
+	Port uint16 // 0: the port of the endpoint
+	Path string // http and https
+	// Host is the TLS server name and the header Host of http and https, and the name that dns asks for.
+	Host              string
+	MinStatus         uint16 // http and https
+	MaxStatus         uint16
+	Interval, Timeout time.Duration
+	Rise, Fall        uint8
+}
+
+// CheckKind is a protocol by which endpoints are asked.
+type CheckKind uint8
+
+// The kinds.
+const (
+	CheckOff CheckKind = iota // nobody asks, whatever the flag says
+	CheckTCP
+	CheckHTTP
+	CheckHTTPS
+	CheckDNS
+)
+
+func (k CheckKind) String() string { return [...]string{"off", "tcp", "http", "https", "dns"}[k] }
+
+// AllDown is what becomes of connections when no endpoint of a pool is good.
+type AllDown uint8
+
+// The values of AllDown.
+const (
+	KeepAll    AllDown = iota // all endpoints get them, as if they passed
+	RefuseAll                 // they are refused
+	BackupOnly                // the backup endpoints get them, although they fail as well
+)
+
+func (a AllDown) String() string { return [...]string{"keep", "reject", "backup"}[a] }
+
+// The bounds of a check.
+const (
+	MinCheckInterval = time.Second
+	maxCheckInterval = 10 * time.Minute
+	minCheckTimeout  = 100 * time.Millisecond
+	maxCheckCount    = 100
+	maxCheckPath     = 128
+	maxCheckHost     = 253
+)
+
+// ParseHealthCheck parses a check, such as "http path=/healthz status=200-399 interval=5s timeout=1s rise=2 fall=3".
+func ParseHealthCheck(text string) (HealthCheck, error) {
+	c := HealthCheck{Interval: 5 * time.Second, Rise: 2, Fall: 3}
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return HealthCheck{}, fmt.Errorf("it is empty; it must begin with tcp, http, https, dns or off")
+	}
+	if err := c.kind(words[0]); err != nil {
+		return HealthCheck{}, err
+	}
+	seen := map[string]bool{}
+	for _, word := range words[1:] {
+		key, value, _ := strings.Cut(word, "=")
+		if seen[key] {
+			return HealthCheck{}, fmt.Errorf("%s occurs twice", Quote(key))
+		}
+		seen[key] = true
+		if err := c.parameter(key, value); err != nil {
+			return HealthCheck{}, err
+		}
+	}
+	if c.Timeout == 0 {
+		c.Timeout = min(time.Second, c.Interval)
+	}
+	if c.Timeout > c.Interval {
+		return HealthCheck{}, fmt.Errorf("timeout=%s is longer than interval=%s", c.Timeout, c.Interval)
+	}
+	if c.Kind == CheckOff {
+		return HealthCheck{}, nil
+	}
+	return c, nil
+}
+
+func (c *HealthCheck) kind(word string) error {
+	for c.Kind = CheckOff; c.Kind <= CheckDNS; c.Kind++ {
+		if c.Kind.String() == word {
+			if c.web() {
+				c.Path, c.MinStatus, c.MaxStatus = "/", 200, 399
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is not tcp, http, https, dns or off", Quote(word))
+}
+
+func (c *HealthCheck) web() bool { return c.Kind == CheckHTTP || c.Kind == CheckHTTPS }
+
+// parameter sets one parameter. Each kind has its own.
+func (c *HealthCheck) parameter(key, value string) (err error) {
+	switch {
+	case c.Kind == CheckOff:
+		return fmt.Errorf("off has no parameters")
+	case key == "interval":
+		c.Interval, err = timeIn(key, value, MinCheckInterval, maxCheckInterval)
+	case key == "timeout":
+		c.Timeout, err = timeIn(key, value, minCheckTimeout, maxCheckInterval)
+	case key == "rise":
+		c.Rise, err = countIn(key, value)
+	case key == "fall":
+		c.Fall, err = countIn(key, value)
+	case key == "port":
+		c.Port, err = numberIn(key, value, 1, 65535)
+	case key == "path" && c.web():
+		c.Path, err = value, validPath(value)
+	case key == "status" && c.web():
+		err = c.status(value)
+	case key == "server-name" && c.web(), key == "name" && c.Kind == CheckDNS:
+		c.Host, err = value, validHost(key, value)
+	default:
+		return fmt.Errorf("%s is not a parameter of %s", Quote(key), c.Kind)
+	}
+	return err
+}
+
+// status parses one status or a range.
+func (c *HealthCheck) status(value string) (err error) {
+	from, to, isRange := strings.Cut(value, "-")
+	if !isRange {
+		to = from
+	}
+	if c.MinStatus, err = numberIn("status", from, 100, 599); err != nil {
+		return err
+	}
+	if c.MaxStatus, err = numberIn("status", to, 100, 599); err != nil {
+		return err
+	}
+	if c.MinStatus > c.MaxStatus {
+		return fmt.Errorf("status=%s is an empty range", Quote(value))
+	}
+	return nil
+}
+
+func timeIn(key, value string, least, most time.Duration) (time.Duration, error) {
+	d, err := time.ParseDuration(value)
+	if err != nil || d < least || d > most {
+		return 0, fmt.Errorf("%s=%s is not a time from %s to %s", key, Quote(value), least, most)
+	}
+	return d, nil
+}
+
+func countIn(key, value string) (uint8, error) {
+	n, err := numberIn(key, value, 1, maxCheckCount)
+	return uint8(n), err
+}
+
+func numberIn(key, value string, least, most uint64) (uint16, error) {
+	n, err := strconv.ParseUint(value, 10, 16)
+	if err != nil || n < least || n > most {
+		return 0, fmt.Errorf("%s=%s is not a number from %d to %d", key, Quote(value), least, most)
+	}
+	return uint16(n), nil
+}
+
+// validPath refuses what could end the line of a request.
+func validPath(path string) error {
+	bad := func(r rune) bool { return r <= ' ' || r > '~' }
+	if !strings.HasPrefix(path, "/") || len(path) > maxCheckPath || strings.ContainsFunc(path, bad) {
+		return fmt.Errorf("path=%s is not a path: it begins with /, and has at most %d bytes of ASCII", Quote(path), maxCheckPath)
+	}
+	return nil
+}
+
+// validHost refuses what is no name in DNS.
+func validHost(key, host string) error {
+	for label := range strings.SplitSeq(strings.TrimSuffix(host, "."), ".") {
+		bad := func(r rune) bool {
+			return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_", r)
+		}
+		if label == "" || len(label) > 63 || len(host) > maxCheckHost || strings.ContainsFunc(label, bad) {
+			return fmt.Errorf("%s=%s is not a name in DNS", key, Quote(host))
+		}
+	}
+	return nil
+}
+
+// ParseAllDown parses what becomes of connections when no endpoint passes the checks.
+func ParseAllDown(text string) (AllDown, error) {
+	return oneOf[AllDown](text, "keep", "reject", "backup")
 }

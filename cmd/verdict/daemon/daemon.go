@@ -21,6 +21,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/objects"
 	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
 	"github.com/verdict-proxy/verdict/cmd/verdict/restclient"
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft/program"
@@ -89,7 +90,10 @@ func Run(ctx context.Context, o Options) (err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	daemon := observers.daemon(store, health)
 	systemd := supervise(observers, daemon, files, o.Hangups)
-	drain := newDrainer(observers, store, k)
+	drain := drainer{
+		store: store, proxy: observers.proxy, ipvs: k.balancer != nil, can: s.Manifests != "",
+		begin: make(chan socket.Drain, 1), ended: make(chan struct{}), log: log,
+	}
 	daemon.Reload, daemon.Drain, daemon.Draining = systemd.reload, drain.drain, drain.draining
 	if err := observers.listen(ctx, group, daemon); err != nil {
 		return err

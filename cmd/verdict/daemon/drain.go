@@ -34,13 +34,6 @@ type drainer struct {
 	step string // "": nobody has asked
 }
 
-func newDrainer(o *observers, store *state.Store, k *kernelSide) *drainer {
-	return &drainer{
-		store: store, proxy: o.proxy, ipvs: k.balancer != nil, can: o.settings.Manifests != "",
-		begin: make(chan socket.Drain, 1), ended: make(chan struct{}), log: o.log,
-	}
-}
-
 // drain begins, and returns when the daemon has drained. A second request only waits.
 func (d *drainer) drain(ctx context.Context, how socket.Drain) error {
 	if err := d.start(how); err != nil {

@@ -1,8 +1,13 @@
 package daemon
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,14 +29,12 @@ func newHealth(s *config.Settings, store *state.Store, k *kernelSide, o *observe
 	if err != nil {
 		return nil, err
 	}
-	var reader *inspect.SuspectReader
 	if s.OutlierDetection != config.OutlierOff {
-		if reader, err = inspect.OpenSuspects(kernel.Options{Families: k.families}); err != nil {
+		if k.suspects, err = kernel.Dial(0); err != nil {
 			return nil, fmt.Errorf("open the reader of endpoints that do not answer: %w", err)
 		}
 	}
-	k.suspects = reader
-	forgetter, err := conntrack.OpenForgetter(conntrack.Options{}, func(err error) {
+	k.forgetter, err = conntrack.OpenForgetter(conntrack.Options{}, func(err error) {
 		if err != nil {
 			log.Error("questions to endpoints leave flows behind", "error", err)
 			return
@@ -41,12 +44,11 @@ func newHealth(s *config.Settings, store *state.Store, k *kernelSide, o *observe
 	if err != nil {
 		return nil, fmt.Errorf("open connection tracking for questions to endpoints: %w", err)
 	}
-	k.forgetter = forgetter
 	lines := report.NewLines(log, s.Budgets.NamespaceLogLines)
 	return endpointhealth.New(endpointhealth.Options{
-		Settings: s, Store: store, Ask: prober.New(forgetter.Forget).Ask, Cost: prober.Cost, Default: byDefault, APIServers: objects.APIServers(s), Report: o.Health,
+		Settings: s, Store: store, Ask: prober.New(k.forgetter.Forget).Ask, Cost: prober.Cost, Default: byDefault, APIServers: objects.APIServers(s), Report: o.Health,
 		Used: processorTime, Memory: newMemory(s.StateDir, log), MayWrite: lines.MayWrite, Log: log,
-		Suspicions: func(refusing bool) ([]endpointhealth.Suspicion, error) { return readSuspects(reader, refusing) },
+		Suspicions: k.readSuspects,
 	}), nil
 }
 
@@ -71,8 +73,8 @@ func defaultCheck(s *config.Settings) (*state.HealthCheck, error) {
 	return &c, nil
 }
 
-func readSuspects(r *inspect.SuspectReader, refusing bool) ([]endpointhealth.Suspicion, error) {
-	found, err := r.Read(refusing)
+func (k *kernelSide) readSuspects(refusing bool) ([]endpointhealth.Suspicion, error) {
+	found, err := inspect.ReadSuspects(k.suspects, k.families, refusing)
 	list := make([]endpointhealth.Suspicion, len(found))
 	for i, s := range found {
 		list[i] = endpointhealth.Suspicion(s)
@@ -86,4 +88,81 @@ func (o *observers) Health(r endpointhealth.Report) {
 	for _, e := range r.Episodes {
 		o.events.Outlier(e, time.Now())
 	}
+}
+
+// memoryFile keeps in a file which endpoints have failed. Each network namespace has a file of its own: what endpoints did for
+// another node says nothing here.
+type memoryFile struct{ path string }
+
+// memoryName is the name of the file in --state-dir, with the cookie of the network namespace.
+const memoryName = "failed-endpoints-%d.json"
+
+// newMemory returns a nil Memory if there is no folder, or if it cannot be used.
+func newMemory(dir string, log *slog.Logger) endpointhealth.Memory {
+	if dir == "" {
+		return nil
+	}
+	netns, err := netnsCookie()
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err != nil {
+		log.Warn("cannot remember which endpoints have failed; after a restart they get connections until they fail again",
+			"folder", dir, "error", err)
+		return nil
+	}
+	return &memoryFile{path: filepath.Join(dir, fmt.Sprintf(memoryName, netns))}
+}
+
+// netnsCookie identifies this network namespace until the machine starts again (SO_NETNS_COOKIE, Linux 5.14).
+func netnsCookie() (uint64, error) {
+	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("identify this network namespace: %w", os.NewSyscallError("socket", err))
+	}
+	defer func() { _ = unix.Close(sock) }() // nothing was written
+	cookie, err := unix.GetsockoptUint64(sock, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("identify this network namespace: %w", os.NewSyscallError("getsockopt", err))
+	}
+	return cookie, nil
+}
+
+// Load implements endpointhealth.Memory.
+func (m *memoryFile) Load() ([]endpointhealth.Remembered, error) {
+	data, err := os.ReadFile(m.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var list []endpointhealth.Remembered
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("read %s: %w", m.path, err)
+	}
+	return list, nil
+}
+
+// Save implements endpointhealth.Memory. A reader sees the old file or the new one.
+func (m *memoryFile) Save(list []endpointhealth.Remembered) error {
+	data, err := json.Marshal(list)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", m.path, err)
+	}
+	next, err := os.CreateTemp(filepath.Dir(m.path), filepath.Base(m.path)+".*.new") // another process may be taking over
+	if err != nil {
+		return err
+	}
+	_, err = next.Write(data)
+	if err = errors.Join(err, next.Close()); err == nil {
+		err = os.Rename(next.Name(), m.path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(next.Name()))
+	}
+	return err
 }

@@ -89,7 +89,10 @@ func (o *observers) PassDone(r report.Pass) {
 	o.proxy.PassDone(r.Started, r.Result.Err == nil)
 	o.metrics.PassDone(&r)
 	if r.Result.Full && r.Result.Err == nil {
-		settle()
+		if os.Getenv("GOGC") == "" { // the user has not chosen a value
+			debug.SetGCPercent(gcPercent)
+		}
+		go debug.FreeOSMemory() // the runtime would keep it for minutes
 		if o.takeOver != nil {
 			o.taken.Do(func() { go o.takeOver() })
 		}
@@ -218,12 +221,3 @@ func (o *observers) reportListening(before map[state.Name]string, failed map[sta
 // there was one collection in 50 s, of 0.2 s of CPU time. During the first pass it would cost more: over 10,000
 // Services it took 0.8 s instead of 0.5 s.
 const gcPercent = 50
-
-// settle makes the process small after a pass over the whole cluster. It returns unused memory to the kernel, which the
-// runtime would otherwise keep for minutes.
-func settle() {
-	if os.Getenv("GOGC") == "" { // the user has not chosen a value
-		debug.SetGCPercent(gcPercent)
-	}
-	go debug.FreeOSMemory()
-}

@@ -84,29 +84,17 @@ func commandsOf(servers []ipvsctl.Status) (out []string) {
 
 // differences prints what only one of the two has, and reports whether there is anything.
 func (c *contents) differences(want contents, out io.Writer) (bool, error) {
-	extra, missing := inspect.Difference(c.lines, want.lines)
-	differs := len(extra)+len(missing) > 0 || !slices.Equal(c.servers, want.servers)
+	lines := inspect.Difference(c.lines, want.lines)
+	differs := len(lines) > 0 || !slices.Equal(c.servers, want.servers)
 	w := bufio.NewWriter(out)
 	if differs {
 		fmt.Fprintln(w, "--- kernel\n+++ wanted")
 	}
-	for len(extra) > 0 || len(missing) > 0 {
-		// Lines of one set stand together, those of the kernel first.
-		if len(missing) == 0 || len(extra) > 0 && !isLater(extra[0], missing[0]) {
-			fmt.Fprintln(w, "-"+extra[0].String())
-			extra = extra[1:]
-			continue
-		}
-		fmt.Fprintln(w, "+"+missing[0].String())
-		missing = missing[1:]
+	for _, line := range lines {
+		fmt.Fprintln(w, line)
 	}
 	writeServers(w, c.servers, want.servers)
 	return differs, w.Flush()
-}
-
-// isLater reports whether a line belongs to a later set than another one.
-func isLater(a, b inspect.Line) bool {
-	return a.Family > b.Family || a.Family == b.Family && a.Set > b.Set
 }
 
 func writeServers(w io.Writer, have, want []string) {

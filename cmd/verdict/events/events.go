@@ -1,3 +1,4 @@
+// Package events raises Kubernetes Events about Services and about the Node.
 package events
 
 import (
@@ -7,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -57,7 +60,7 @@ const (
 // New returns a recorder. Without a client it does nothing.
 func New(client kubernetes.Interface, node string, store *state.Store, log *slog.Logger) *Recorder {
 	return &Recorder{
-		client: client, node: node, store: store, log: log, queue: newNoteQueue(),
+		client: client, node: node, store: store, log: log, queue: noteQueue{wake: make(chan struct{}, 1), notes: state.NewTurns[Event]()},
 		raised: map[state.Name][]string{}, blamed: map[string]time.Time{}, dropped: func() {},
 	}
 }
@@ -254,4 +257,100 @@ func (e *Recorder) Outlier(episode endpointhealth.Episode, now time.Time) {
 	e.Post(Event{
 		Service: episode.Service, Reason: episode.Reason, Text: episode.Text, Topic: now.Truncate(outlierTopic).String(),
 	})
+}
+
+// blamePeriod is how often an Event names the same process. The metrics count each change.
+const blamePeriod = time.Hour
+
+// Interfered raises an Event on this Node that names the process which changed the tables or virtual servers.
+func (e *Recorder) Interfered(r *report.Repair, outcome string, now time.Time) {
+	i, key, what := &r.Interference, r.Interference.Process, "the tables of Verdict: "+r.What()
+	if r.Servers {
+		key, what = "virtual servers", "virtual servers of Verdict"
+	}
+	if now.Sub(e.blamed[key]) < blamePeriod {
+		return
+	}
+	for process, when := range e.blamed { // names come and go
+		if now.Sub(when) >= blamePeriod {
+			delete(e.blamed, process)
+		}
+	}
+	e.blamed[key] = now
+	process := "a process that the kernel does not name"
+	if i.Process != "" {
+		process = fmt.Sprintf("process %s (pid %d)", i.Process, i.PID)
+	}
+	e.Post(Event{
+		aboutNode: true, Reason: "RulesChanged", Topic: key + now.UTC().Format(time.RFC3339),
+		Text: process + " changed " + what + "; the change was " + outcome,
+	})
+}
+
+// aboutThisNode makes an Event as the kubelet does: it is in the namespace default, and the UID is the Node's name.
+func (e *Recorder) aboutThisNode(n Event) *eventsv1.Event {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(n.Reason + "\x00" + n.Topic)) // cannot fail
+	event := e.warning(n.Reason)
+	event.ObjectMeta = metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s.%016x", e.node, h.Sum64())}
+	event.Regarding = corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: e.node, UID: types.UID(e.node)}
+	event.Note = state.Clip(n.Text, maxNote)
+	return event
+}
+
+// eventQueue limits how many Events wait for the API server. Further problems are only in the log and the metrics.
+const eventQueue = 256
+
+// noteQueue holds the Events that wait. Namespaces have turns, and when it is full, the namespace with the most Events
+// loses its latest one. So a tenant with thousands of bad Services costs the others no Event. Events on the Node are in
+// the namespace "". Any goroutine may use it.
+type noteQueue struct {
+	wake chan struct{} // delivers a value while Events wait
+
+	mu      sync.Mutex
+	notes   state.Turns[Event]
+	dropped int // since takeDropped
+}
+
+// push adds an Event. It returns false if an Event was dropped: this one or that of another namespace.
+func (q *noteQueue) push(n Event) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	namespace := n.Service.Namespace
+	full := q.notes.Len() == eventQueue
+	if full {
+		q.dropped++
+		if !q.notes.MakeRoom(namespace) {
+			return false
+		}
+	}
+	q.notes.Push(namespace, n)
+	q.signal()
+	return !full
+}
+
+// pop takes the next Event. It returns false if there is none.
+func (q *noteQueue) pop() (n Event, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	_, n, ok = q.notes.Pop()
+	if !q.notes.Empty() {
+		q.signal()
+	}
+	return n, ok
+}
+
+func (q *noteQueue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// takeDropped returns how many Events were dropped since the last call.
+func (q *noteQueue) takeDropped() (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n, q.dropped = q.dropped, 0
+	return n
 }

@@ -109,11 +109,12 @@ func (o *options) each(ctx context.Context, args []string, do func(*Explanation)
 	if err != nil {
 		return nil, err
 	}
-	k, err := openLive()
+	tables, err := snapshot.OpenTables()
 	if err != nil {
 		return nil, err
 	}
-	defer k.Close()
+	defer tables.Close()
+	k := &live{tables}
 	questions, err := o.withSource(ctx, k, wanted, source)
 	if err != nil {
 		return nil, err
@@ -204,12 +205,8 @@ func Answer(source, destination string) (list []*Explanation, err error) {
 		list = append(list, e)
 		return nil
 	})
-	return list, asQuestion(err)
-}
-
-func asQuestion(err error) error {
-	if mistake := (flags.UsageError{}); errors.As(err, &mistake) {
-		return fmt.Errorf("%w: %w", ErrQuestion, mistake)
+	if mistake, ok := errors.AsType[flags.UsageError](err); ok {
+		err = fmt.Errorf("%w: %w", ErrQuestion, mistake)
 	}
-	return err
+	return list, err
 }

@@ -49,7 +49,9 @@ func (x *explainer) translation() (bool, error) {
 	if x.droppedByPolicy(passage) {
 		return true, nil
 	}
-	x.frontend(passage)
+	if l, ok := found(passage, "services", "nodeports", "range-services"); ok { // it has a pool
+		x.belongs(l)
+	}
 	x.sourceRanges(passage)
 	switch passage.Fate {
 	case inspect.Dropped:
@@ -80,19 +82,14 @@ func (x *explainer) connection() (bool, error) {
 	for i := range flows {
 		lines = append(lines, flowText(&flows[i]))
 	}
-	if x.q.srcPort != 0 && x.continues(&flows[0]) {
+	// A SYN after the end of a TCP connection begins a new flow.
+	if ended := flows[0].State == "TIME_WAIT" || flows[0].State == "CLOSE"; x.q.srcPort != 0 && !ended {
 		x.existing(&flows[0])
 		return true, nil
 	}
 	x.add("flow", fmt.Sprintf("Connection tracking has %s of this client to this destination. What follows is about a new flow.",
 		state.Plural(len(flows), "flow")), upTo(lines, maxFlows)...)
 	return false, nil
-}
-
-// continues reports whether the next packet from the client belongs to the flow. A SYN after the end of a TCP connection
-// begins a new one.
-func (x *explainer) continues(f *conntrack.FoundFlow) bool {
-	return f.State != "TIME_WAIT" && f.State != "CLOSE"
 }
 
 // existing says what a flow does with further packets.

@@ -7,10 +7,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/inspect"
 )
 
-// Sets in which a frontend can be, by their names in the tables.
-
-func withPool() []string { return []string{"services", "nodeports", "range-services"} }
-
+// refusing are the sets of frontends that are refused, by their names in the tables.
 func refusing() []string {
 	return []string{
 		"no-endpoints", "no-local-endpoints", "no-endpoints-nodeports", "no-local-endpoints-nodeports",
@@ -20,17 +17,8 @@ func refusing() []string {
 
 func isNodePort(l inspect.Look) bool { return strings.HasSuffix(l.Set, "nodeports") }
 
-func byIPVS() []string { return []string{"ipvs-frontends", "ipvs-nodeports"} }
-
 // owner finds the Service port that has the destination as a frontend.
 type owner struct{ *path }
-
-// frontend says whose frontend the destination is, if it has a pool.
-func (x *owner) frontend(p inspect.Passage) {
-	if l, ok := found(p, withPool()...); ok {
-		x.belongs(l)
-	}
-}
 
 // belongs notes a frontend and the Service port that it belongs to.
 func (x *owner) belongs(l inspect.Look) {

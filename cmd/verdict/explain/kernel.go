@@ -53,11 +53,6 @@ type route struct {
 // live is the kernel of this network namespace.
 type live struct{ *inspect.Tables }
 
-func openLive() (*live, error) {
-	tables, err := snapshot.OpenTables()
-	return &live{tables}, err
-}
-
 func (*live) Others(f program.Family) ([]inspect.ForeignChain, error) {
 	return inspect.Foreign(nftkernel.Options{}, f)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/verdict-proxy/verdict/nft/inspect"
@@ -101,14 +102,10 @@ func (x *path) element(l inspect.Look) string {
 func (x *path) rules(p inspect.Passage) (out []string) {
 	for _, s := range p.Steps {
 		if s.Action != "" {
-			out = append(out, x.rule(s))
+			out = append(out, fmt.Sprintf("%s verdict %s: %s", x.q.family(), s.Chain, s.Rule))
 		}
 	}
 	return out
-}
-
-func (x *path) rule(s inspect.Step) string {
-	return fmt.Sprintf("%s verdict %s: %s", x.q.family(), s.Chain, s.Rule)
 }
 
 func (x *path) at() string {
@@ -150,10 +147,8 @@ func (x *path) hooksAfter(way route) []string {
 func found(p inspect.Passage, sets ...string) (inspect.Look, bool) {
 	for _, s := range p.Steps {
 		for _, l := range s.Looks {
-			for _, set := range sets {
-				if l.Found && l.Set == set {
-					return l, true
-				}
+			if l.Found && slices.Contains(sets, l.Set) {
+				return l, true
 			}
 		}
 	}

@@ -24,7 +24,7 @@ func (x *explainer) untranslated() error {
 		if done, err := x.filtered(p); done || err != nil {
 			return err
 		}
-		if l, ok := found(p, byIPVS()...); ok {
+		if l, ok := found(p, "ipvs-frontends", "ipvs-nodeports"); ok {
 			return x.balanced(l, hooks)
 		}
 	}

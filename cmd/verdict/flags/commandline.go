@@ -155,8 +155,7 @@ func (c *CommandLine) setDefault(flag string, setting *string, value string) {
 
 // explain adds to errors about flags which field of the file has set them.
 func (c *CommandLine) explain(err error) error {
-	var usage UsageError
-	if !errors.As(err, &usage) {
+	if _, usage := errors.AsType[UsageError](err); !usage {
 		return err
 	}
 	lines := strings.Split(err.Error(), "\n")

@@ -44,7 +44,10 @@ func Follow(ctx context.Context, c *CommandLine, now <-chan directory.Request, l
 		if restart != nil {
 			stop()
 		}
-		return f.fault()
+		if f.refused == "" {
+			return nil
+		}
+		return fmt.Errorf("%s cannot be used, and the previous configuration stays in force: %s", c.File, f.refused)
 	}, log)
 	return cmp.Or(restart, err)
 }
@@ -56,14 +59,6 @@ type follower struct {
 	refused string // why the latest file was not used; "": it was
 	live    func(*config.Settings) error
 	log     *slog.Logger
-}
-
-// fault returns why the latest file is not used.
-func (f *follower) fault() error {
-	if f.refused == "" {
-		return nil
-	}
-	return fmt.Errorf("%s cannot be used, and the previous configuration stays in force: %s", f.present.File, f.refused)
 }
 
 // read applies the file as it is now. It returns an error if that needs a restart.

@@ -85,7 +85,9 @@ func keptObjects(left *inspect.Left, servers []ipvsctl.Status, nodeName string) 
 			k.add(fe)
 		}
 	}
-	out := manifests.Kept{Short: shortNames}
+	out := manifests.Kept{Short: func(service state.Name, p state.ServicePort) (state.Name, string) {
+		return keptNames(program.Label(service.String() + ":" + cmp.Or(p.Name, strconv.Itoa(int(p.Port)))))
+	}}
 	for _, name := range slices.SortedFunc(maps.Keys(k.services), state.Name.Compare) {
 		out.Services = append(out.Services, finished(k.services[name]))
 	}
@@ -139,11 +141,6 @@ func keptNames(name string) (service state.Name, port string) {
 		port = ""
 	}
 	return service, port
-}
-
-// shortNames are the names of a Service and its port as keptNames finds them in the kernel.
-func shortNames(service state.Name, p state.ServicePort) (state.Name, string) {
-	return keptNames(program.Label(service.String() + ":" + cmp.Or(p.Name, strconv.Itoa(int(p.Port)))))
 }
 
 // addAddress adds the address of a frontend, and what it says about policies.

@@ -3,6 +3,5 @@
 //
 //	fields.go  the table: each field of the file, and the flag that it sets or why it sets none
 //	read.go    strict decoding; an error names the path of the wrong field
-//	values.go  from a file to values of flags, and back
-//	walk.go    fields by path, with reflection
+//	values.go  from a file to values of flags, and back; fields by path, with reflection
 package kubeproxyconfig

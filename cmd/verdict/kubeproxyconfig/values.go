@@ -3,9 +3,13 @@ package kubeproxyconfig
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
 )
@@ -61,4 +65,82 @@ func Write(c *v1alpha1.KubeProxyConfiguration, flag func(name string) string) ([
 		}
 	}
 	return yaml.Marshal(out)
+}
+
+// leaves returns the fields of a configuration that hold a value, by path. The values can be set.
+func leaves(c *v1alpha1.KubeProxyConfiguration) map[string]reflect.Value {
+	found := map[string]reflect.Value{}
+	walk(reflect.ValueOf(c).Elem(), nil, found)
+	return found
+}
+
+func walk(v reflect.Value, path []string, found map[string]reflect.Value) {
+	if !isGroup(v) {
+		found[strings.Join(path, ".")] = v
+		return
+	}
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case field.Type == reflect.TypeFor[metav1.TypeMeta](): // kind and apiVersion
+		case name == "": // embedded
+			walk(v.Field(i), path, found)
+		default:
+			walk(v.Field(i), append(slices.Clone(path), name), found)
+		}
+	}
+}
+
+// isGroup reports whether a value holds fields. Types that encode themselves, such as a duration, are values.
+func isGroup(v reflect.Value) bool {
+	_, encodes := v.Addr().Interface().(interface{ UnmarshalJSON([]byte) error })
+	return v.Kind() == reflect.Struct && !encodes
+}
+
+// isSet reports whether a field has another value than that of an empty file. kube-proxy replaces the zero value by the
+// default.
+func isSet(v reflect.Value) bool {
+	if q, ok := v.Addr().Interface().(interface{ IsZero() bool }); ok {
+		return !q.IsZero() // an amount of 0 has a format
+	}
+	return !v.IsZero()
+}
+
+// text returns the value of a field as a flag takes it.
+func text(v reflect.Value) string {
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	switch value := v.Interface().(type) {
+	case metav1.Duration:
+		return value.Duration.String()
+	case logsapi.TimeOrMetaDuration:
+		return value.Duration.Duration.String()
+	case []string:
+		return strings.Join(value, ",")
+	case map[string]bool:
+		var gates []string
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			gates = append(gates, fmt.Sprintf("%s=%t", name, value[name]))
+		}
+		return strings.Join(gates, ",")
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// setText sets a field from the value of a flag. A flag without a value gives the zero value.
+func setText(v reflect.Value, flag string) error {
+	v.SetZero()
+	switch {
+	case flag == "":
+		return nil
+	case v.Kind() == reflect.String:
+		v.SetString(flag)
+		return nil
+	case v.Kind() == reflect.Slice:
+		v.Set(reflect.ValueOf(strings.Split(flag, ",")))
+		return nil
+	}
+	return yaml.Unmarshal([]byte(flag), v.Addr().Interface())
 }

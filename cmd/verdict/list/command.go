@@ -184,7 +184,7 @@ func run(cmd *cobra.Command, o *options) error {
 		return err
 	}
 	if len(t.Frontends) == 0 && len(o.query.Services) > 0 {
-		return fmt.Errorf("nothing in the kernel matches %s", joinServices(o.query.Services))
+		return fmt.Errorf("nothing in the kernel matches %s", strings.Join(o.query.Services, ", "))
 	}
 	return nil
 }
@@ -198,12 +198,4 @@ func (o *options) print(cmd *cobra.Command, t *snapshot.Table) error {
 		return fmt.Errorf("write the list: %w", err)
 	}
 	return nil
-}
-
-func joinServices(list []snapshot.Service) string {
-	words := make([]string, len(list))
-	for i, f := range list {
-		words[i] = string(f)
-	}
-	return strings.Join(words, ", ")
 }

@@ -48,7 +48,11 @@ func writeNodePorts(w io.Writer, t *snapshot.Table) {
 		}
 		fmt.Fprint(w, "Node ports (*) are on")
 		for _, a := range t.NodePortAddresses {
-			fmt.Fprint(w, " "+addressText(a))
+			text := a.String()
+			if a.Is6() {
+				text = "[" + text + "]"
+			}
+			fmt.Fprint(w, " "+text)
 		}
 		if len(t.NodePortAddresses) == 0 {
 			fmt.Fprint(w, " no address")
@@ -107,13 +111,6 @@ func writeTerse(w io.Writer, list []snapshot.Frontend, wide bool) {
 		line(fe.Protocol, fe.At(), cmp.Or(fe.Scheduler, "-"), fe.Engine, strconv.Itoa(len(fe.Endpoints)), number(active), number(inactive),
 			cmp.Or(fe.Service, "-"), marks(fe, wide))
 	}
-}
-
-func addressText(a netip.Addr) string {
-	if a.Is6() {
-		return "[" + a.String() + "]"
-	}
-	return a.String()
 }
 
 // number returns "-" for an unknown number.

@@ -1,3 +1,4 @@
+// Package logging makes the logger of a command, in the format and on the level of the flags, and that of client-go.
 package logging
 
 import (
@@ -47,12 +48,13 @@ var clientLog struct {
 func New(w io.Writer, s *config.Settings) *slog.Logger {
 	SetVerbosity(s.Verbosity)
 	o := &slog.HandlerOptions{Level: &logLevel, ReplaceAttr: sameKeys}
+	f, isFile := w.(*os.File)
 	switch {
 	case isJournal(w):
 		return newJournal(w, s.LogFormat, o)
 	case s.LogFormat == "json":
 		return slog.New(slog.NewJSONHandler(w, o))
-	case isTerminal(w):
+	case isFile && term.IsTerminal(int(f.Fd())):
 		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: &logLevel, TimeFormat: time.TimeOnly, ReplaceAttr: sameKeys}))
 	}
 	return slog.New(slog.NewTextHandler(w, o))
@@ -68,11 +70,6 @@ func sameKeys(_ []string, a slog.Attr) slog.Attr {
 
 // RouteClientLog sends the log of client-go to a logger.
 func RouteClientLog(log *slog.Logger) { klog.SetSlogLogger(log) }
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
 
 // OneLine returns the text of a joined error on one line.
 func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

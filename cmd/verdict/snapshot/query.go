@@ -2,12 +2,17 @@ package snapshot
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -15,7 +20,7 @@ import (
 // Query says which frontends are wanted. The zero value wants all of them.
 type Query struct {
 	Family    program.Family // 0: both
-	Services  []Service
+	Services  []string
 	Addresses []netip.Prefix
 	Endpoints []EndpointRange
 	Engine    string
@@ -24,26 +29,20 @@ type Query struct {
 	Uncounted bool
 }
 
-// Service selects the Service ports of a namespace, those of a Service, or a single one.
-type Service string
-
 // ParseServices parses NAMESPACE, NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT.
-func ParseServices(args []string) ([]Service, error) {
-	var out []Service
+func ParseServices(args []string) ([]string, error) {
 	for _, arg := range args {
 		namespace, service, isService := strings.Cut(arg, "/")
 		if namespace == "" || strings.Contains(namespace, ":") || strings.Contains(service, "/") || isService && (service == "" || service[0] == ':') {
 			return nil, fmt.Errorf("%q must be NAMESPACE, NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT", arg)
 		}
-		out = append(out, Service(arg))
 	}
-	return out, nil
+	return args, nil
 }
 
-// matches reports whether the filter selects a Service port (namespace/name:port). In the kernel, long names
-// are shortened.
-func (f Service) matches(name string) bool {
-	want := string(f)
+// matches reports whether the name of a namespace, a Service or a Service port selects a Service port
+// (namespace/name:port). In the kernel, long names are shortened.
+func matches(want, name string) bool {
 	switch {
 	case name == want, name == program.Label(want):
 		return true
@@ -61,7 +60,7 @@ func (q *Query) Match() func(string) bool {
 		return nil
 	}
 	return func(name string) bool {
-		return slices.ContainsFunc(q.Services, func(f Service) bool { return f.matches(name) })
+		return slices.ContainsFunc(q.Services, func(want string) bool { return matches(want, name) })
 	}
 }
 
@@ -154,4 +153,53 @@ func parseProtocol(name string) (uint8, error) {
 		}
 	}
 	return 0, fmt.Errorf("the protocol %q must be tcp, udp or sctp", name)
+}
+
+// maxCompletions bounds what the shell has to show.
+const maxCompletions = 500
+
+// CompleteNames completes the names of namespaces and Services, from the frontends in the kernel.
+func CompleteNames(_ *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
+	return ServiceNames(begin), cobra.ShellCompDirectiveNoFileComp
+}
+
+// ServiceNames lists the Services (namespace/name) that begin with a text. Without a slash in the text, it lists
+// namespaces as well. The daemon answers faster; ports of Services are in the kernel.
+func ServiceNames(begin string) []string {
+	names := completions{begin: begin, names: map[string]bool{}}
+	if list, err := socket.NewClient().Names(begin); err == nil && !strings.Contains(begin, ":") {
+		for _, name := range list {
+			names.add(name)
+		}
+		return slices.Sorted(maps.Keys(names.names))
+	}
+	_, err := inspect.Counters(kernel.Options{}, func(name string) bool {
+		names.add(name)
+		return false
+	})
+	if err != nil {
+		return nil // the shell has no place for errors
+	}
+	return slices.Sorted(maps.Keys(names.names))
+}
+
+// completions are names that begin with a text.
+type completions struct {
+	begin string
+	names map[string]bool
+}
+
+// add adds a Service or a Service port, and its namespace.
+func (c *completions) add(name string) {
+	if !strings.HasPrefix(name, c.begin) || len(c.names) >= maxCompletions {
+		return
+	}
+	service, _, _ := strings.Cut(name, ":")
+	if strings.Contains(c.begin, ":") {
+		service = name
+	}
+	c.names[service] = true
+	if namespace, _, ok := strings.Cut(name, "/"); ok && !strings.Contains(c.begin, "/") {
+		c.names[namespace] = true
+	}
 }

@@ -57,7 +57,7 @@ func TestNamed(t *testing.T) {
 		q    Query
 		want string
 	}{
-		{Query{}, ""}, {Query{Services: []Service{"a", "b/c:http"}}, "a b/c"},
+		{Query{}, ""}, {Query{Services: []string{"a", "b/c:http"}}, "a b/c"},
 		{Query{Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}}, "10.0.0.1"},
 		{Query{Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}}, ""},
 	} {

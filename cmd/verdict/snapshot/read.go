@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft/inspect"
@@ -72,7 +74,7 @@ func readWithEndpoint(d daemon, q *Query, endpoint string) (*Table, error) {
 // named lists what the daemon can be asked about: Services or addresses. It is empty if something else is wanted.
 func (q *Query) named() (of []string) {
 	for _, f := range q.Services {
-		service, _, _ := strings.Cut(string(f), ":")
+		service, _, _ := strings.Cut(f, ":")
 		of = append(of, service)
 	}
 	if len(of) > 0 {
@@ -177,7 +179,7 @@ func (t *Table) complete(q *Query) {
 // Places lists where a Service (namespace/name) or one of its ports (namespace/name:port) answers. Of a node port it lists
 // the first address of each family. If the daemon cannot say where they are, it reads the frontends of all Services.
 func Places(name string) (out []Place, err error) {
-	t, err := Read(Query{Services: []Service{Service(name)}, Uncounted: true})
+	t, err := Read(Query{Services: []string{name}, Uncounted: true})
 	switch {
 	case errors.Is(err, ErrNothing):
 		return nil, nil
@@ -195,4 +197,38 @@ func Places(name string) (out []Place, err error) {
 		}
 	}
 	return out, nil
+}
+
+// OpenTables opens the nft tables for look-ups by key.
+func OpenTables() (*inspect.Tables, error) {
+	tables, err := inspect.OpenTables(kernel.Options{})
+	return tables, AsRoot(err)
+}
+
+// AsRoot adds to an error what is missing if the kernel forbids to read.
+func AsRoot(err error) error {
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w; run this command as root, because it needs CAP_NET_ADMIN", err)
+	}
+	return err
+}
+
+// VirtualServers lists the virtual servers of Verdict. Without IPVS there are none.
+func VirtualServers() ([]ipvsctl.Status, error) {
+	if !ipvsctl.Loaded() {
+		return nil, nil
+	}
+	servers, err := ipvsctl.List(ipvsctl.Options{})
+	if errors.Is(err, ipvsctl.ErrNoIPVS) {
+		return nil, nil
+	}
+	return servers, err
+}
+
+// VirtualServer reads one virtual server of Verdict.
+func VirtualServer(k ipvsctl.Key) (ipvsctl.Status, bool, error) {
+	if !ipvsctl.Loaded() {
+		return ipvsctl.Status{}, false, nil
+	}
+	return ipvsctl.Find(ipvsctl.Options{}, k)
 }

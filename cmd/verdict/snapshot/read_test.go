@@ -75,8 +75,8 @@ func TestReadNamed(t *testing.T) {
 		services:  socket.Services{List: []string{"shop/web"}},
 	}
 	w.Node.MustDo(t, func() error {
-		for _, service := range []Service{"shop/web", "shop/web:http"} {
-			q := Query{Services: []Service{service}, Uncounted: true}
+		for _, service := range []string{"shop/web", "shop/web:http"} {
+			q := Query{Services: []string{service}, Uncounted: true}
 			keyed, err := readNamed(d, &q, q.named())
 			if err != nil {
 				return err

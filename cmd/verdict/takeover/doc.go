@@ -7,11 +7,9 @@
 // set of rules or the other, in any order: the kernel translates a connection once. Connections that exist keep their
 // translation, which connection tracking holds and not the rules.
 //
-//	run.go       takes the node over from kube-proxy; its virtual servers, taken over and handed back
+//	run.go       takes the node over from kube-proxy; its virtual servers, taken over and handed back; their device
 //	await.go     the wait for kube-proxy before Verdict is removed
-//	takeover.go  Find and Remove
-//	names.go     which chains and sets are those of kube-proxy
+//	takeover.go  Find and Remove; which chains and sets are those of kube-proxy
 //	nft.go       what is in nf_tables, over netlink: the nftables mode and iptables-nft
 //	legacy.go    iptables-legacy, by its own programs
-//	ipvs.go      the device of the mode ipvs
 package takeover

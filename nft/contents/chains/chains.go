@@ -1,3 +1,4 @@
+// Package chains owns the chains that service ports need beside the fixed ones.
 package chains
 
 import (
@@ -13,17 +14,23 @@ import (
 // again does not create and delete chains each time.
 const spareClasses = 16
 
-// classTable numbers the classes in use. Their number is bounded (limits.go), so there is always a number for one more.
-type classTable struct {
+// InUse own the chains that service ports need beside the fixed ones: those of classes, and those of groups of
+// prefix lengths. It numbers the classes. Their number is bounded (limits.go), so there is always a number for one more.
+type InUse struct {
 	entries map[program.Class]*classEntry
 	byID    map[uint32]program.Class
 	next    uint32
 	clock   uint64 // counts releases; the spare class that was released first is removed first
 	spares  int
-	// preferred are numbers of an earlier process. Classes get them again, and no other classes do.
-	preferred map[uint32]program.Class
-	// exact counts the classes of each affinity timeout that is not a rung. The spare ones count, too.
-	exact map[time.Duration]int
+	// Preferred are numbers of an earlier process. Classes get them again, and no other classes do.
+	Preferred map[uint32]program.Class
+	// Exact counts the classes of each affinity timeout that is not a rung. The spare ones count, too.
+	Exact map[time.Duration]int
+	// tokenDraws are the draws that have a token chain, for session affinity. These chains stay.
+	tokenDraws map[program.Draw]bool
+
+	Lengths       program.LengthGroups // of source ranges, that have a chain; these chains stay, too
+	lengthsBefore program.LengthGroups // the same as of the latest transaction
 }
 
 type classEntry struct {
@@ -32,71 +39,89 @@ type classEntry struct {
 	released uint64
 }
 
-func newClassTable() *classTable {
-	t := &classTable{entries: map[program.Class]*classEntry{}, byID: map[uint32]program.Class{}, next: 1, exact: map[time.Duration]int{}}
-	for size := range program.ExactDraws {
-		t.acquire(program.NewClass(program.Random, size+1, 0, false))
+func New() InUse {
+	c := InUse{
+		entries: map[program.Class]*classEntry{}, byID: map[uint32]program.Class{}, next: 1, Exact: map[time.Duration]int{},
+		tokenDraws: map[program.Draw]bool{},
 	}
-	return t
+	for size := range program.ExactDraws {
+		c.acquire(program.NewClass(program.Random, size+1, 0, false))
+	}
+	return c
+}
+
+// Acquire adds a user to a class, and creates the chains of a new class.
+func (c *InUse) Acquire(w program.Writer, class program.Class, p func() program.Program) uint32 {
+	if class.Empty() {
+		return 0
+	}
+	id, fresh := c.acquire(class)
+	if fresh {
+		c.add(w, p(), class, id)
+	}
+	return id
 }
 
 // acquire adds a user to a class and returns the number of the class. If fresh is true, the caller creates its chain.
-func (t *classTable) acquire(c program.Class) (id uint32, fresh bool) {
-	if e := t.entries[c]; e != nil {
-		if e.users++; e.users == 1 && !c.Permanent() {
-			t.spares--
+func (c *InUse) acquire(class program.Class) (id uint32, fresh bool) {
+	if e := c.entries[class]; e != nil {
+		if e.users++; e.users == 1 && !class.Permanent() {
+			c.spares--
 		}
 		return e.id, false
 	}
-	id = t.number(c)
-	t.entries[c] = &classEntry{id: id, users: 1}
-	t.byID[id] = c
-	if c.Affinity != 0 && !IsRung(c.Affinity) {
-		t.exact[c.Affinity]++
+	id = c.number(class)
+	c.entries[class] = &classEntry{id: id, users: 1}
+	c.byID[id] = class
+	if class.Affinity != 0 && !IsRung(class.Affinity) {
+		c.Exact[class.Affinity]++
 	}
 	return id, true
 }
 
 // number finds a number for a new class.
-func (t *classTable) number(c program.Class) uint32 {
-	for id, is := range t.preferred {
-		if is == c && t.byID[id] == (program.Class{}) {
+func (c *InUse) number(class program.Class) uint32 {
+	for id, is := range c.Preferred {
+		if is == class && c.byID[id] == (program.Class{}) {
 			return id
 		}
 	}
-	for t.next == 0 || t.byID[t.next] != (program.Class{}) || t.preferred[t.next] != (program.Class{}) && t.preferred[t.next] != c {
-		t.next = (t.next + 1) % program.MaxClasses
+	for c.next == 0 || c.byID[c.next] != (program.Class{}) || c.Preferred[c.next] != (program.Class{}) && c.Preferred[c.next] != class {
+		c.next = (c.next + 1) % program.MaxClasses
 	}
-	id := t.next
-	t.next = (t.next + 1) % program.MaxClasses
+	id := c.next
+	c.next = (c.next + 1) % program.MaxClasses
 	return id
 }
 
-// release removes a user from a class.
-func (t *classTable) release(c program.Class) {
-	e := t.entries[c]
-	t.clock++
-	e.released = t.clock
-	if e.users--; e.users == 0 && !c.Permanent() {
-		t.spares++
+// Release removes a user from a class.
+func (c *InUse) Release(class program.Class) {
+	if class.Empty() {
+		return
+	}
+	e := c.entries[class]
+	c.clock++
+	e.released = c.clock
+	if e.users--; e.users == 0 && !class.Permanent() {
+		c.spares++
 	}
 }
 
 // collect forgets spare classes, except for a number to keep, and returns them: the caller deletes their chains.
-func (t *classTable) collect(keep int) []retired {
-	if t.spares <= keep {
+func (c *InUse) collect(keep int) []retired {
+	if c.spares <= keep {
 		return nil
 	}
-	gone := make([]retired, 0, t.spares)
-	for c, e := range t.entries {
-		if e.users == 0 && !c.Permanent() {
-			gone = append(gone, retired{class: c, id: e.id, released: e.released})
+	gone := make([]retired, 0, c.spares)
+	for class, e := range c.entries {
+		if e.users == 0 && !class.Permanent() {
+			gone = append(gone, retired{class: class, id: e.id, released: e.released})
 		}
 	}
 	slices.SortFunc(gone, func(a, b retired) int { return cmp.Compare(a.released, b.released) })
 	gone = gone[:len(gone)-keep]
 	for _, r := range gone {
-		t.forget(r.class, r.id)
+		c.forget(r.class, r.id)
 	}
 	return gone
 }
@@ -107,40 +132,13 @@ type retired struct {
 	released uint64
 }
 
-func (t *classTable) forget(c program.Class, id uint32) {
-	delete(t.byID, id)
-	delete(t.entries, c)
-	t.spares--
-	if t.exact[c.Affinity]--; t.exact[c.Affinity] <= 0 {
-		delete(t.exact, c.Affinity)
+func (c *InUse) forget(class program.Class, id uint32) {
+	delete(c.byID, id)
+	delete(c.entries, class)
+	c.spares--
+	if c.Exact[class.Affinity]--; c.Exact[class.Affinity] <= 0 {
+		delete(c.Exact, class.Affinity)
 	}
-}
-
-// InUse own the chains that service ports need beside the fixed ones: those of classes, and those of groups of
-// prefix lengths.
-type InUse struct {
-	classes *classTable
-	// tokenDraws are the draws that have a token chain, for session affinity. These chains stay.
-	tokenDraws map[program.Draw]bool
-
-	lengths       program.LengthGroups // of source ranges, that have a chain; these chains stay, too
-	lengthsBefore program.LengthGroups // the same as of the latest transaction
-}
-
-func New() InUse {
-	return InUse{classes: newClassTable(), tokenDraws: map[program.Draw]bool{}}
-}
-
-// Acquire adds a user to a class, and creates the chains of a new class.
-func (c *InUse) Acquire(w program.Writer, class program.Class, p func() program.Program) uint32 {
-	if class.Empty() {
-		return 0
-	}
-	id, fresh := c.classes.acquire(class)
-	if fresh {
-		c.add(w, p(), class, id)
-	}
-	return id
 }
 
 // add creates the chains of a class.
@@ -160,38 +158,19 @@ func dispatchElement(w program.Writer, c program.Class, id uint32) program.Eleme
 	return w.Element(c.ChainName(), func(b *program.Builder) { b.Word(id << program.PoolBits) }, nil)
 }
 
-// Release removes a user from a class.
-func (c *InUse) Release(class program.Class) {
-	if !class.Empty() {
-		c.classes.release(class)
-	}
-}
-
-// Exact counts the classes of each affinity timeout that is not a rung.
-func (c *InUse) Exact() map[time.Duration]int { return c.classes.exact }
-
 // Room is how many more timeouts there may be that are not rungs.
-func (c *InUse) Room() int { return ExactTimeouts - len(c.classes.exact) }
-
-// Prefer sets the numbers that classes had in an earlier process; nil: there is none any more.
-func (c *InUse) Prefer(earlier map[uint32]program.Class) { c.classes.preferred = earlier }
+func (c *InUse) Room() int { return ExactTimeouts - len(c.Exact) }
 
 // HaveTokens reports whether there are chains for session affinity.
 func (c *InUse) HaveTokens() bool { return len(c.tokenDraws) > 0 }
 
-// Lengths are the groups of prefix lengths that have a chain.
-func (c *InUse) Lengths() program.LengthGroups { return c.lengths }
-
-// NeedLengths adds groups of prefix lengths.
-func (c *InUse) NeedLengths(groups program.LengthGroups) { c.lengths |= groups }
-
 // NoteLengths notes that the kernel has the chains of all groups.
-func (c *InUse) NoteLengths() { c.lengthsBefore = c.lengths }
+func (c *InUse) NoteLengths() { c.lengthsBefore = c.Lengths }
 
 // List adds the elements of the map that leads to the chains of classes.
 func (c *InUse) List(w program.Writer) {
-	for _, id := range slices.Sorted(maps.Keys(c.classes.byID)) {
-		w.Insert(program.Dispatch, dispatchElement(w, c.classes.byID[id], id))
+	for _, id := range slices.Sorted(maps.Keys(c.byID)) {
+		w.Insert(program.Dispatch, dispatchElement(w, c.byID[id], id))
 	}
 }
 
@@ -204,8 +183,8 @@ func (c *InUse) Rewrite(w program.Writer, p program.Program) {
 	for _, d := range slices.SortedFunc(maps.Keys(c.tokenDraws), program.CompareDraws) {
 		w.AddChain(p.TokenChain(d))
 	}
-	for _, id := range slices.Sorted(maps.Keys(c.classes.byID)) {
-		c.add(w, p, c.classes.byID[id], id)
+	for _, id := range slices.Sorted(maps.Keys(c.byID)) {
+		c.add(w, p, c.byID[id], id)
 	}
 	for _, chain := range fixed {
 		w.AddRules(chain)
@@ -221,7 +200,7 @@ func (c *InUse) All(p program.Program) map[string]program.Chain {
 	for d := range c.tokenDraws {
 		list[d.TokenChainName()] = p.TokenChain(d)
 	}
-	for of := range c.classes.entries {
+	for of := range c.entries {
 		list[of.ChainName()] = p.ClassChain(of)
 		if of.Hashed() {
 			list[of.TableChainName()] = p.TableChain(of.Draw)
@@ -236,7 +215,7 @@ func (c *InUse) Retire(w program.Writer, all bool) {
 	if all {
 		keep = 0
 	}
-	for _, gone := range c.classes.collect(keep) {
+	for _, gone := range c.collect(keep) {
 		w.Remove(program.Dispatch, dispatchElement(w, gone.class, gone.id))
 		w.DoAfterwards(program.Operation{Kind: program.DeleteChain, Name: gone.class.ChainName()})
 	}
@@ -245,10 +224,10 @@ func (c *InUse) Retire(w program.Writer, all bool) {
 // ForgetSpares forgets the classes that no pool uses, the token chains that only these classes needed, and all prefix
 // lengths.
 func (c *InUse) ForgetSpares() {
-	c.lengths, c.lengthsBefore = 0, 0
-	c.classes.collect(0)
+	c.Lengths, c.lengthsBefore = 0, 0
+	c.collect(0)
 	clear(c.tokenDraws)
-	for of := range c.classes.entries {
+	for of := range c.entries {
 		if of.Affinity > 0 {
 			c.tokenDraws[of.Draw] = true
 		}
@@ -256,7 +235,7 @@ func (c *InUse) ForgetSpares() {
 }
 
 // NewLengths reports whether there are groups of lengths whose chains are not in the kernel.
-func (c *InUse) NewLengths() bool { return c.lengths&^c.lengthsBefore != 0 }
+func (c *InUse) NewLengths() bool { return c.Lengths&^c.lengthsBefore != 0 }
 
 // AddLengths writes the chains of groups that are new. They come in a transaction of their own, before the elements that
 // need them: a packet in a chain keeps to the rules of the generation in which it entered, but looks elements up as of
@@ -268,7 +247,34 @@ func (c *InUse) AddLengths(w program.Writer, p program.Program) {
 	for _, chain := range p.GroupChains() {
 		w.AddChain(chain)
 	}
-	p.Lengths = c.lengths
+	p.Lengths = c.Lengths
 	w.Do(program.Operation{Kind: program.FlushRules, Name: program.SourceRangesChain})
 	w.AddRules(p.SourceRanges())
+}
+
+// ExactTimeouts is how many different affinity timeouts a family's table has beside the rungs. Each timeout may need a
+// class for each draw and pool, and a new class costs more the more classes there are, because the kernel validates the
+// graph of chains: 0.2 ms with 34 classes, 2.4 ms with 1,000, 16 ms with 3,800 (at 10,000 services). So a tenant that
+// changes its timeout with each update costs the others little.
+const ExactTimeouts = 8
+
+const RungCount = 6
+
+// rungs are the timeouts that are always available, in order. The default of Kubernetes and its maximum are among them.
+func rungs() [RungCount]time.Duration {
+	return [...]time.Duration{
+		time.Minute, 10 * time.Minute, time.Hour, 3 * time.Hour, 12 * time.Hour, 24 * time.Hour,
+	}
+}
+
+func IsRung(timeout time.Duration) bool {
+	list := rungs()
+	return slices.Contains(list[:], timeout)
+}
+
+// RungFor is the shortest rung that is at least as long, or the longest rung.
+func RungFor(timeout time.Duration) time.Duration {
+	list := rungs()
+	at, _ := slices.BinarySearch(list[:], timeout)
+	return list[min(at, len(list)-1)]
 }

@@ -80,7 +80,7 @@ func TestPreferredNumbers(t *testing.T) {
 	c, tx := New(), &program.Transaction{}
 	w := tx.For(program.IPv4)
 	next := c.Acquire(w, class(1), p) + 1
-	c.Prefer(map[uint32]program.Class{next: class(3), next + 5: class(2)})
+	c.Preferred = map[uint32]program.Class{next: class(3), next + 5: class(2)}
 	for _, step := range []struct {
 		size int
 		want uint32

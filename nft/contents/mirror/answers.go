@@ -21,10 +21,6 @@ type answers struct {
 	again  map[string]bool                   // the service ports that won or lost an endpoint through others
 }
 
-func newAnswers() answers {
-	return answers{map[netip.AddrPort][]wish{}, map[netip.AddrPort]netip.AddrPort{}, map[string]bool{}}
-}
-
 // wish is what a service port wants for its endpoints.
 type wish struct {
 	created  int64

@@ -24,18 +24,18 @@ type Contents struct {
 
 func New(f program.Family, affinityShare uint32) *Contents {
 	return &Contents{
-		family: f, settings: settings{affinityShare: affinityShare}, Ports: newServicePorts(), Chains: chains.New(), hash: hashing.NewTables(),
+		family: f, settings: settings{affinityShare: affinityShare}, Ports: ServicePorts{byName: map[string]*port{}}, Chains: chains.New(), hash: hashing.NewTables(),
 		Shared: newSharedSets(),
 	}
 }
 
 // Program is the table's program under the globals that are wanted.
-func (c *Contents) Program() program.Program { return c.settings.program(c.family, c.Chains.Lengths()) }
+func (c *Contents) Program() program.Program { return c.settings.program(c.family, c.Chains.Lengths) }
 
 // Set adds or changes a port. It returns what the port gets less than it asked for.
 func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
 	var short Shortfall
-	fits := fit(want, c.hash.Count(), c.Chains.Exact(), &short)
+	fits := fit(want, c.hash.Count(), c.Chains.Exact, &short)
 	p := c.port(w, &fits)
 	if p.number == 0 {
 		fits = withoutNumber(fits)
@@ -125,7 +125,7 @@ func (c *Contents) updateFrontends(w program.Writer, p *port, want *contents.Por
 	p.updateFrontends(w, frontends{slices.Clone(want.Frontends), slices.Clone(want.Sources)})
 	c.Shared.countClusterIPs(want.Frontends, 1)
 	c.Shared.countClusterIPs(old.list, -1)
-	c.Chains.NeedLengths(p.frontends.lengths(c.family))
+	c.Chains.Lengths |= p.frontends.lengths(c.family)
 }
 
 // SetGlobals notes the wanted globals. It reports whether the rules change with them.
@@ -172,7 +172,7 @@ func (c *Contents) AddLengths(w program.Writer) {
 // NoteApplied notes that the kernel has what it is to have.
 func (c *Contents) NoteApplied() {
 	c.Chains.NoteLengths()
-	c.Chains.Prefer(nil)
+	c.Chains.Preferred = nil
 	c.hash.Prefer(nil)
 	c.Ports.forgetEarlier()
 }
@@ -181,7 +181,7 @@ func (c *Contents) NoteApplied() {
 func (c *Contents) ForgetSpares() {
 	c.Chains.ForgetSpares()
 	for _, p := range c.Ports.byName {
-		c.Chains.NeedLengths(p.frontends.lengths(c.family))
+		c.Chains.Lengths |= p.frontends.lengths(c.family)
 	}
 }
 
@@ -203,7 +203,7 @@ func (c *Contents) Rewrite(w program.Writer) {
 // image, only tokens are known.
 func (c *Contents) Adopt(im *Image, tokens []EarlierToken) {
 	if im != nil {
-		c.Chains.Prefer(im.Classes)
+		c.Chains.Preferred = im.Classes
 		c.hash.Prefer(im.Hashed)
 	}
 	c.Ports.keepEarlier(readEarlier(c.family, im, tokens))

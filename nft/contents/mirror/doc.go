@@ -6,16 +6,13 @@
 //
 //	contents.go   what a table is to have, and the changes that a port needs
 //	portset.go    the service ports of a table, with their numbers
-//	numbering.go  numbers of service ports
-//	waiting.go    which service ports wait for room
 //	ports.go      the state of a service port, and its elements
 //	frontend.go   elements of frontends and source ranges
-//	limits.go     what a port gets when it meets a limit
+//	limits.go     what a port gets when it meets a limit, and which ports wait for room
 //	pool.go       which endpoint is in which slot
 //	ordinal.go    tokens of endpoints, for session affinity
-//	shared.go     sets of addresses that service ports share
+//	shared.go     sets of addresses that service ports share; elements that belong to no service port
 //	answers.go    the frontends that endpoints answer for
-//	globals.go    elements that belong to no service port
 //	earlier.go    numbers and slots of an earlier process
 //	parts.go      the elements that the kernel is to have, as a whole and in parts
 package mirror

@@ -21,8 +21,6 @@ type ServicePorts struct {
 	earlier earlierPorts
 }
 
-func newServicePorts() ServicePorts { return ServicePorts{byName: map[string]*port{}} }
-
 // get finds the state of a port, or makes a new one. A port without a number gets one, if one is free. A new port gets the
 // number and the slots that an earlier process gave it.
 func (s *ServicePorts) get(name string, protocol uint8) *port {
@@ -272,3 +270,36 @@ func (s *ServicePorts) stopWaiting(p *port) {
 	s.waiting.numbers.remove(p.name, p.name)
 	s.waiting.timeouts.remove(p.waitsFor, p.name)
 }
+
+// numbering assigns numbers to service ports. A freed number is used again as late as possible, because the kernel may
+// still have affinity entries of the port that had it.
+type numbering struct {
+	used map[uint32]struct{}
+	next uint32
+}
+
+// take returns a free number; 0: there is none.
+func (n *numbering) take() uint32 {
+	if n.room() == 0 {
+		return 0
+	}
+	for {
+		n.next = (n.next + 1) % program.MaxPorts
+		if _, taken := n.used[n.next]; !taken && n.next != 0 {
+			n.claim(n.next)
+			return n.next
+		}
+	}
+}
+
+// room is how many numbers are free.
+func (n *numbering) room() int { return max(0, program.MaxPorts-1-len(n.used)) }
+
+func (n *numbering) claim(number uint32) {
+	if n.used == nil {
+		n.used = map[uint32]struct{}{}
+	}
+	n.used[number] = struct{}{}
+}
+
+func (n *numbering) free(number uint32) { delete(n.used, number) }

@@ -1,3 +1,8 @@
+// Package checks decides who is checked when, and which endpoints fail the checks of their Services. It asks nobody: the
+// caller asks what Due returns, and reports each answer.
+//
+// Services of one namespace that ask an endpoint the same question share the check. Other questions to the same endpoint
+// take turns, so that a namespace never asks an endpoint more often than once in the interval.
 package checks
 
 import (

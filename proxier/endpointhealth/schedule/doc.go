@@ -6,6 +6,5 @@
 // The files:
 //
 //	line.go   who is asked next
-//	room.go   how much there can be at once
-//	rates.go  how much there can be in a second
+//	rates.go  how much there can be in a second, and at once
 package schedule

@@ -4,8 +4,7 @@
 //
 //	client.go      access to the API server, and its addresses
 //	kubernetes.go  lists and watches each resource until the process ends
-//	resource.go    what is listed, and whether the first list has arrived
-//	feed.go        converts each object at once and passes it to the sink
+//	resource.go    what is listed, how each object reaches the sink, and whether the first list has arrived
 //	watches.go     when a watch is opened, and whether the server still has the same history
 //	supervise.go   ends watches that hang
 //	plausible.go   which lists are not used

@@ -1,3 +1,5 @@
+// Package directory follows a directory, or one file of it, and has it read again after each change. It knows nothing of what
+// the files mean: manifests and the configuration file are followed alike.
 package directory
 
 import (

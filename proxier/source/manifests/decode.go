@@ -237,8 +237,7 @@ func setNamespace(kind string, o metav1.Object) {
 func unknownFields(id objectID, errs []error) []state.Problem {
 	f := convert.NewFindings(id.kind, id.name)
 	for _, err := range errs {
-		var field strictjson.FieldError
-		if errors.As(err, &field) {
+		if field, ok := errors.AsType[strictjson.FieldError](err); ok {
 			f.Add(field.FieldPath(), "unknown field: it is ignored")
 			continue
 		}

@@ -174,8 +174,7 @@ func splitJSON(data []byte, firstLine int) ([]document, []fault) {
 
 // jsonOffset returns the offset of a JSON error. An error without an offset is an unexpected end of the data.
 func jsonOffset(err error, length int) int64 {
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return syntax.Offset
 	}
 	return int64(length)

@@ -67,8 +67,7 @@ func inodeChanged(info os.FileInfo) time.Time {
 
 // unreadable records that a file cannot be read. Its objects stay in force.
 func (f *file) unreadable(err error) bool {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		err = path.Err // drops the path, which the log line and the problem have in a field of their own
 	}
 	faults := []fault{{line: 1, text: fmt.Sprintf("cannot be read: %v: its previous content, if any, stays in force", err)}}

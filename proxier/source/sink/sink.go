@@ -1,3 +1,4 @@
+// Package sink writes objects into the store, but only those that differ from what it wrote before.
 package sink
 
 import (

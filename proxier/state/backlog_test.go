@@ -1,6 +1,9 @@
 package state
 
-import "testing"
+import (
+	"strconv"
+	"testing"
+)
 
 func TestChangeCounts(t *testing.T) {
 	s := NewStore()
@@ -34,4 +37,20 @@ func TestChangeCounts(t *testing.T) {
 	taken, _ = s.Take(10)
 	s.Applied(taken)
 	check("everything is applied", ChangeCounts{Services: 5, Endpoints: 2})
+}
+
+// BenchmarkChangeCounts asks as a scrape does, once for each of the four metrics, while 50,000 changes wait. Writers wait
+// for as long.
+func BenchmarkChangeCounts(b *testing.B) {
+	s := NewStore()
+	for i := range 50_000 {
+		s.SetService(&Service{Name: Name{Namespace: "n", Name: strconv.Itoa(i)}}, nil)
+	}
+	for b.Loop() {
+		for range 4 {
+			if c := s.ChangeCounts(); c.PendingServices != 50_000 {
+				b.Fatalf("%d Services wait, want 50000", c.PendingServices)
+			}
+		}
+	}
 }
