@@ -92,7 +92,7 @@ func TestPreferredNumbers(t *testing.T) {
 	sticky := func(seconds int) program.Class {
 		return program.NewClass(program.Random, 2, time.Duration(seconds)*time.Second, false)
 	}
-	c.Prefer(map[uint32]program.Class{200: sticky(1000)})
+	c.Preferred = map[uint32]program.Class{200: sticky(1000)}
 	seen := map[uint32]bool{}
 	for i := range 300 {
 		seen[c.Acquire(w, sticky(1+i), p)] = true

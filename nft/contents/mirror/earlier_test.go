@@ -129,7 +129,7 @@ func TestKeepEarlier(t *testing.T) {
 	token := func(number, n uint32, addr, name string) EarlierToken {
 		return EarlierToken{number<<1 | n<<program.PoolBits, netip.MustParseAddrPort(addr), name}
 	}
-	s := newServicePorts()
+	s := ServicePorts{byName: map[string]*port{}}
 	s.keepEarlier(readEarlier(program.IPv4, nil, []EarlierToken{
 		token(3, 9, "10.0.0.9:80", "ns/a:p"), token(3, 4, "10.0.0.4:80", "ns/a:p"), token(3, 6, "10.0.0.6:80", "ns/a:p"),
 		token(5, 1, "10.0.0.1:80", "ns/both:p"), token(6, 1, "10.0.0.1:80", "ns/both:p"),
