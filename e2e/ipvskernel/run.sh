@@ -44,7 +44,7 @@ timeout -k 5 "$timeout" qemu-system-x86_64 -M pc -accel tcg,thread=single,tb-siz
 	-device virtio-serial-pci -chardev file,id=out,path="$w/out",append=on -device virtserialport,chardev=out,name=out \
 	-chardev file,id=rc,path="$w/rc" -device virtserialport,chardev=rc,name=rc \
 	-kernel "$kernel/vmlinuz" $initrd \
-	-append "console=ttyS0 quiet panic=-1 rootfstype=virtiofs root=hostroot ro init=$here/guest-init.sh job=$w mitigations=off nokaslr rcupdate.rcu_expedited=1 cryptomgr.notests audit=0" \
+	-append "console=ttyS0 quiet panic=-1 rootfstype=virtiofs root=hostroot ro init=$here/guest-init.sh job=$w mitigations=off nokaslr rcupdate.rcu_expedited=1 cryptomgr.notests audit=0 no_timer_check" \
 	</dev/null 2>"$w/qemu.err" & qemu=$!
 wait "$qemu"; code=$?; qemu=
 wait "$cat"; cat=
