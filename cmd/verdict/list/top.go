@@ -32,9 +32,7 @@ the daemon does.
 The first lines show the daemon, if it runs: its latest pass, what waits, and how many parts of objects are not
 honored.
 
-Keys: c, r, t and n sort by connections, refusals, total and name; e shows endpoints, and again Services; q ends.
-
-With --endpoints or the key e, each row is an endpoint. IPVS has a counter for each endpoint. nft has counters for
+With --endpoints, each row is an endpoint. IPVS has a counter for each endpoint. nft has counters for
 frontends only, so the command counts the messages of connection tracking about new connections, which name the
 endpoint that was picked. Each new connection of the host then costs the kernel about a microsecond more, for as long as
 the command runs. If the kernel has to drop messages, a line says so, and the rates are too low.`
@@ -102,15 +100,17 @@ func (t *top) validate() error {
 }
 
 func (t *top) run(cmd *cobra.Command) (err error) {
-	defer t.close()
-	if err := t.openOrClose(); err != nil {
-		return err
+	if t.ends {
+		if t.opened, err = conntrack.WatchOpened(conntrack.Options{}); err != nil {
+			return fmt.Errorf("count new connections of endpoints: %w", err)
+		}
+		defer t.opened.Close() // it is only read from
 	}
 	if t.before, err = snapshot.ReadCounts(t.query.Match()); err != nil {
 		return err
 	}
 	if !t.once {
-		if !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stdout.Fd())) {
+		if !term.IsTerminal(int(os.Stdout.Fd())) {
 			return errors.New("top needs a terminal; without one, use --once")
 		}
 		return t.live(cmd)
@@ -128,24 +128,22 @@ func (t *top) run(cmd *cobra.Command) (err error) {
 	return t.write(cmd.OutOrStdout(), t.rows, 0)
 }
 
-// openOrClose has connections of endpoints counted only while they are shown.
-func (t *top) openOrClose() (err error) {
-	switch {
-	case !t.ends:
-		t.close()
-	case t.opened == nil:
-		if t.opened, err = conntrack.WatchOpened(conntrack.Options{}); err != nil {
-			return fmt.Errorf("count new connections of endpoints: %w", err)
+// clearScreen moves to the first column of the first line of a terminal, and clears it from there.
+const clearScreen = "\x1b[H\x1b[J"
+
+// live shows a screen after each interval, until an interrupt.
+func (t *top) live(cmd *cobra.Command) error {
+	for pause(cmd.Context(), t.interval) == nil {
+		if err := t.measure(); err != nil {
+			return err
 		}
+		width, height, err := term.GetSize(int(os.Stdout.Fd()))
+		if err != nil {
+			return fmt.Errorf("read the size of the terminal: %w", err)
+		}
+		fmt.Fprint(cmd.OutOrStdout(), clearScreen, t.screen(width, height))
 	}
 	return nil
-}
-
-func (t *top) close() {
-	if t.opened != nil {
-		_ = t.opened.Close() // it was only read from
-		t.opened = nil
-	}
 }
 
 // pause waits while connections are counted. Tests make the connections in that time.
@@ -160,9 +158,6 @@ var pause = func(ctx context.Context, d time.Duration) error {
 
 // measure ends an interval and begins the next one.
 func (t *top) measure() error {
-	if err := t.openOrClose(); err != nil {
-		return err
-	}
 	now, err := snapshot.ReadCounts(t.query.Match())
 	if err != nil {
 		return err
@@ -282,7 +277,7 @@ func (t *top) screen(width, height int) string {
 	if t.ends {
 		what = state.Plural(len(t.rows), "endpoint") + " with new connections"
 	}
-	head := append(slices.Clone(t.daemon), fmt.Sprintf("%s; every %s; by %s (keys c r t n, e, q ends)", what, t.interval, t.sort))
+	head := append(slices.Clone(t.daemon), fmt.Sprintf("%s; every %s; by %s", what, t.interval, t.sort))
 	for _, line := range head {
 		fmt.Fprintln(&b, line[:min(len(line), width)])
 	}

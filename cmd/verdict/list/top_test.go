@@ -67,11 +67,3 @@ func TestTopMistakes(t *testing.T) {
 		}
 	}
 }
-
-// TestReadAfterTheEnd: bubbletea does not wait for commands, so one may begin after what it reads with is closed.
-func TestReadAfterTheEnd(t *testing.T) {
-	v := &topView{top: &top{ends: true}, ended: true}
-	if got := v.read(); got != nil || v.opened != nil {
-		t.Errorf("after the end, a reading gives %v and the meter %v", got, v.opened)
-	}
-}
