@@ -142,7 +142,7 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 		ask.Ports = lab.PortRange{Low: 20000 + uint16(i), High: 20000 + uint16(i)}
 		wait.Go(func() { // a client waits for a second
 			r := place.Ask(ask)
-			late := r.Took >= aSecond
+			late := r.Repeated > 0
 			// An error that arrives while the client is still sending does not count for its kernel, so it may be late anyhow.
 			if r.Outcome != q.want || q.frontend.HoldsRefusals && !late || !q.frontend.HoldsRefusals && late && q.want == lab.Refused {
 				t.Errorf("%s: %s after %s; wanted %s, late: %t", q.name, r, r.Took, q.want, q.frontend.HoldsRefusals)
@@ -223,7 +223,7 @@ func (top *topology) expectLate(t *testing.T, from string, q lab.Question) {
 		if r.Outcome != lab.Answered {
 			t.Errorf("%s after %s", r, r.Took)
 		}
-		if r.Took >= aSecond {
+		if r.Repeated > 0 {
 			late++
 		}
 	}
@@ -247,7 +247,7 @@ func TestAllRefuse(t *testing.T) {
 				place := top.At(t, from)
 				wait.Go(func() {
 					r := place.Ask(question(tcp, placeOf(&fe, f)))
-					if r.Outcome != lab.Refused || r.Took < aSecond || r.Took > 3*aSecond {
+					if r.Outcome != lab.Refused || r.Repeated != 1 {
 						t.Errorf("%s from %s: %s after %s; wanted: refused by the second packet", placeOf(&fe, f), from, r, r.Took)
 					}
 				})
@@ -311,7 +311,7 @@ func TestFullHeldBack(t *testing.T) {
 		if r.Outcome != lab.Refused {
 			t.Errorf("%s; wanted: refused", r)
 		}
-		if r.Took >= aSecond {
+		if r.Repeated > 0 {
 			late++
 		}
 	}

@@ -6,12 +6,15 @@ import "time"
 func Ask(q Question) Result { return closed(OpenAndAsk, q) }
 
 // OpenAndAsk returns a flow if the connection could be made, whatever became of it then.
-func OpenAndAsk(q Question) (*Flow, Result) {
-	f, err := Open(q)
+func OpenAndAsk(q Question) (f *Flow, r Result) {
+	f, repeated, err := open(q)
 	if err != nil {
-		return nil, resultOf(err)
+		r = resultOf(err)
+	} else {
+		r = f.First(q.Patience)
 	}
-	return f, f.First(q.Patience)
+	r.Repeated = repeated
+	return f, r
 }
 
 // Ask does the same from inside the namespace.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"syscall"
@@ -22,18 +23,27 @@ type Flow struct {
 
 // Open connects from the namespace of the calling thread. Any thread may use the flow afterwards.
 func Open(q Question) (*Flow, error) {
-	ctx, cancel := waiting(q.Patience)
-	defer cancel()
-	conn, err := dial(ctx, q)
-	if err != nil {
-		return nil, err
+	f, _, err := open(q)
+	return f, err
+}
+
+// open also returns how many packets the client has sent again, even if the connection could not be made.
+func open(q Question) (f *Flow, repeated int, err error) {
+	ctx, cancel := context.Background(), func() {}
+	if q.Protocol.serverSpeaksFirst() { // the others send nothing yet
+		ctx, cancel = waiting(q.Patience)
 	}
-	f := &Flow{Client: addrOf(conn.LocalAddr()), conn: conn, protocol: q.Protocol, to: q.To.Port()}
+	defer cancel()
+	conn, repeated, err := dial(ctx, q)
+	if err != nil {
+		return nil, repeated, err
+	}
+	f = &Flow{Client: addrOf(conn.LocalAddr()), conn: conn, protocol: q.Protocol, to: q.To.Port()}
 	if err := f.reportErrors(); err != nil {
 		f.Close()
-		return nil, err
+		return nil, repeated, err
 	}
-	return f, nil
+	return f, repeated, nil
 }
 
 // waiting returns a context for an answer that a client waits for. It ends after 20 ticks: a machine that stands still for
@@ -60,38 +70,52 @@ func interrupt(ctx context.Context, socket interface{ SetDeadline(time.Time) err
 	return context.AfterFunc(ctx, func() { _ = socket.SetDeadline(time.Now()) }) // it fails only if the socket is closed
 }
 
-func dial(ctx context.Context, q Question) (net.Conn, error) {
+func dial(ctx context.Context, q Question) (conn net.Conn, repeated int, err error) {
 	if q.Protocol == KernelSCTP {
-		return dialKernelSCTP(ctx, q)
+		conn, err = dialKernelSCTP(ctx, q)
+		return conn, 0, err
 	}
+	for range 100 { // another socket may have the port
+		if conn, repeated, err = dialFrom(ctx, q, q.Ports.draw()); !errors.Is(err, unix.EADDRINUSE) {
+			break
+		}
+	}
+	return conn, repeated, err
+}
+
+// draw returns one of the ports; 0: the kernel chooses. The socket is bound to it: the option IP_LOCAL_PORT_RANGE takes only
+// ports of the sysctl ip_local_port_range, and ignores others without an error.
+func (r PortRange) draw() int { return int(r.Low) + rand.IntN(int(r.High-r.Low)+1) }
+
+func dialFrom(ctx context.Context, q Question, port int) (conn net.Conn, repeated int, err error) {
+	again := -1 // a second descriptor: it tells what happened after the first one is closed
 	d := net.Dialer{KeepAlive: -1, Control: func(_, _ string, socket syscall.RawConn) error {
-		return control(socket, q.takePort)
+		return control(socket, func(fd int) (err error) {
+			again, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+			return err
+		})
 	}}
 	network, to := q.Protocol.String(), q.To.String()
 	if q.Protocol == SCTP {
 		network, to = rawSCTP, q.To.Addr().String()
 	}
 	switch own := q.From.AsSlice(); {
-	case own == nil: // the kernel chooses when it connects
+	case own == nil && port == 0: // the kernel chooses when it connects
 	case q.Protocol == TCP:
-		d.LocalAddr = &net.TCPAddr{IP: own}
+		d.LocalAddr = &net.TCPAddr{IP: own, Port: port}
 	case q.Protocol == UDP:
-		d.LocalAddr = &net.UDPAddr{IP: own}
+		d.LocalAddr = &net.UDPAddr{IP: own, Port: port}
 	default:
 		d.LocalAddr = &net.IPAddr{IP: own}
 	}
-	return d.DialContext(ctx, network, to)
-}
-
-// takePort bounds the source port of a socket.
-func (q Question) takePort(fd int) error {
-	if q.Ports == (PortRange{}) {
-		return nil
+	conn, err = d.DialContext(ctx, network, to)
+	if again >= 0 {
+		if q.Protocol == TCP {
+			repeated, _ = retransmits(again) // on an open socket it cannot fail
+		}
+		_ = unix.Close(again)
 	}
-	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_LOCAL_PORT_RANGE, int(q.Ports.High)<<16|int(q.Ports.Low)); err != nil {
-		return fmt.Errorf("take a port between %d and %d: %w", q.Ports.Low, q.Ports.High, err)
-	}
-	return nil
+	return conn, repeated, err
 }
 
 // control calls fn with the descriptor of a socket.
@@ -133,18 +157,20 @@ func Retransmits(conn net.Conn) (n int, err error) {
 	}
 	socket, err := tcp.SyscallConn()
 	if err == nil {
-		err = control(socket, func(fd int) error {
-			info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-			if err == nil {
-				n = int(info.Total_retrans)
-			}
+		err = control(socket, func(fd int) (err error) {
+			n, err = retransmits(fd)
 			return err
 		})
 	}
+	return n, err
+}
+
+func retransmits(fd int) (int, error) {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
 		return 0, fmt.Errorf("ask how many packets were sent again: %w", err)
 	}
-	return n, nil
+	return int(info.Total_retrans), nil
 }
 
 // First gets the first answer.

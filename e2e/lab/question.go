@@ -75,7 +75,7 @@ type Question struct {
 	Patience time.Duration // how long to wait for an answer
 }
 
-// PortRange bounds the source port of a connection. The kernel chooses one between both, inclusive. Linux 6.3 and newer.
+// PortRange bounds the source port of a connection of TCP or UDP, inclusive.
 type PortRange struct{ Low, High uint16 }
 
 // OwnPorts is the range of the n-th of several clients that share an address, n < 4. No port is in two ranges, a
@@ -99,11 +99,12 @@ func (q Question) String() string {
 
 // Result is the outcome of a request.
 type Result struct {
-	Outcome Outcome
-	Answer  Answer
-	Client  netip.Addr // the address that the client used
-	Took    time.Duration
-	Err     error // unless there was an answer
+	Outcome  Outcome
+	Answer   Answer
+	Client   netip.Addr // the address that the client used
+	Took     time.Duration
+	Repeated int   // how many packets of TCP the client sent again until it was connected or refused: one after a second, two after three
+	Err      error // unless there was an answer
 }
 
 func (r Result) String() string {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -105,6 +106,33 @@ func TestFlowStaysOpen(t *testing.T) {
 			flow.Close() // does nothing
 		}
 	}
+}
+
+// TestOwnPorts: a client takes a port of its range, also beside another socket.
+func TestOwnPorts(t *testing.T) {
+	w := New(t)
+	for _, f := range Families() {
+		for _, p := range []Protocol{TCP, UDP} {
+			q := Question{Protocol: p, To: netip.AddrPortFrom(Address(f, "A"), 8080), Patience: patience, Ports: PortRange{20001, 20002}}
+			first, _ := w.At(t, "x").Hold(t, q)
+			second, _ := w.At(t, "x").Hold(t, q)
+			got := []int{portOf(t, first), portOf(t, second)}
+			if slices.Sort(got); !slices.Equal(got, []int{20001, 20002}) {
+				t.Errorf("%s over %s: ports %d", p, f, got)
+			}
+			first.Close()
+			second.Close()
+		}
+	}
+}
+
+func portOf(t *testing.T, f *Flow) int {
+	t.Helper()
+	at, err := netip.ParseAddrPort(f.conn.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(at.Port())
 }
 
 // TestNoFlowWithoutAnswer: a connection that is refused leaves no flow.
