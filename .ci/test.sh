@@ -11,12 +11,12 @@ test=(go test -json -count=1 -vet=off -parallel 8 -timeout 20m ${SHUFFLE:+-shuff
 race=${RACE--race}
 # Packages whose code starts goroutines (a test checks that none is missing), and those that wire them. For the others, the
 # race detector would only cost time: their tests take up to four times as long with it, and each binary a second to link.
-watched=(./proxier ./proxier/conntrack ./proxier/dataplane ./proxier/endpointhealth ./proxier/flows ./proxier/health ./proxier/prober ./proxier/report
-	./proxier/source/... ./proxier/state ./cmd/verdict ./cmd/verdict/claim ./cmd/verdict/daemon ./cmd/verdict/demo ./cmd/verdict/dryrun
+watched=(./cmd/verdict ./proxier ./proxier/conntrack ./proxier/dataplane ./proxier/endpointhealth ./proxier/flows ./proxier/health ./proxier/prober ./proxier/report
+	./proxier/source/... ./proxier/state ./cmd/verdict/claim ./cmd/verdict/daemon ./cmd/verdict/demo ./cmd/verdict/dryrun
 	./cmd/verdict/events ./cmd/verdict/objects ./cmd/verdict/restclient ./cmd/verdict/socket ./cmd/verdict/ui
 	./e2e/clients ./e2e/cluster/rate ./e2e/cluster/workload ./e2e/lab ./e2e/mutants ./e2e/netns ./e2e/runner ./e2e/sourcetest ./e2e/chaos/inject)
-# The race detector makes goldens take five times as long, so these run without it.
-apart='^TestGolden$/^limits$|^TestGoldenWithFaults$'
+# Tests that compute a lot in one goroutine take five times as long under the race detector, so these run without it.
+alone='^(TestGolden|TestGoldenWithFaults|TestSuspicionsOfManyNamespaces|TestFullSets|FuzzPlanAndEngine)$'
 
 # Package nft takes longest: it starts before the others are built, in two halves side by side.
 half='^Test[P-Z]' pids=()
@@ -27,10 +27,10 @@ beside() { # beside NAME ARGUMENTS...: without the race detector, in the backgro
 beside nft1 ./nft -run "$half"
 beside nft2 ./nft -skip "$half"
 go build $race -ldflags '-X main.version=v0.0.0-test' -o "$VERDICT_BINARY" ./cmd/verdict
-beside goldens ./cmd/verdict -run '^TestGolden(WithFaults)?$'
+beside alone ./cmd/verdict ./proxier ./proxier/endpointhealth -run "$alone"
 beside unwatched $(comm -13 <(go list "${watched[@]}" | sort) <(go list ./... | grep -v /verdict/nft$ | sort))
 code=0
-"${test[@]}" $race -short -skip "$apart" "${watched[@]}" || code=1
+"${test[@]}" $race -short -skip "$alone" "${watched[@]}" || code=1
 for pid in "${pids[@]}"; do wait "$pid" || code=1; done
-cat .cache/test/{nft1,nft2,goldens,unwatched}.json
+cat .cache/test/{nft1,nft2,alone,unwatched}.json
 exit $code
