@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 )
@@ -165,4 +166,17 @@ func nth(p netip.Prefix, n int) netip.Addr {
 	b[len(b)-2] |= byte(n >> 8)
 	a, _ := netip.AddrFromSlice(b)
 	return a
+}
+
+func addrOf(a net.Addr) netip.Addr {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return a.AddrPort().Addr().Unmap()
+	case *net.UDPAddr:
+		return a.AddrPort().Addr().Unmap()
+	case *net.IPAddr:
+		ip, _ := netip.AddrFromSlice(a.IP)
+		return ip.Unmap()
+	}
+	return netip.Addr{}
 }

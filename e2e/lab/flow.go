@@ -65,11 +65,6 @@ func waiting(patience time.Duration) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// interrupt ends what waits for a socket when the context ends. The caller calls stop before that.
-func interrupt(ctx context.Context, socket interface{ SetDeadline(time.Time) error }) (stop func() bool) {
-	return context.AfterFunc(ctx, func() { _ = socket.SetDeadline(time.Now()) }) // it fails only if the socket is closed
-}
-
 func dial(ctx context.Context, q Question) (conn net.Conn, repeated int, err error) {
 	if q.Protocol == KernelSCTP {
 		conn, err = dialKernelSCTP(ctx, q)

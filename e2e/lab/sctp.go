@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -173,4 +174,9 @@ func dialKernelSCTP(ctx context.Context, q Question) (net.Conn, error) {
 		return nil, cmp.Or(late, err)
 	}
 	return net.FileConn(f)
+}
+
+// interrupt ends what waits for a socket when the context ends. The caller calls stop before that.
+func interrupt(ctx context.Context, socket interface{ SetDeadline(time.Time) error }) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = socket.SetDeadline(time.Now()) }) // it fails only if the socket is closed
 }

@@ -100,19 +100,6 @@ func answerConnection(conn net.Conn, as string, port uint16) {
 	}
 }
 
-func addrOf(a net.Addr) netip.Addr {
-	switch a := a.(type) {
-	case *net.TCPAddr:
-		return a.AddrPort().Addr().Unmap()
-	case *net.UDPAddr:
-		return a.AddrPort().Addr().Unmap()
-	case *net.IPAddr:
-		ip, _ := netip.AddrFromSlice(a.IP)
-		return ip.Unmap()
-	}
-	return netip.Addr{}
-}
-
 // serveUDP answers every datagram.
 func (w *World) serveUDP(place, as string, port uint16) error {
 	var conn *net.UDPConn

@@ -250,12 +250,6 @@ func (p Program) Unserved() []rule.Rule {
 	return append(rules, rule.Rule{rule.In(ServiceCIDRs, rule.Daddr(p.Family)), rule.NotToThisNode(), rule.Drop()})
 }
 
-func refuse(f Family, match ...rule.Statement) []rule.Rule {
-	tcp := append(rule.Rule{rule.IsProtocol(unix.IPPROTO_TCP)}, match...)
-	others := append(rule.Rule{}, match...)
-	return []rule.Rule{append(tcp, rule.ResetTCP()), append(others, rule.Reject(f))}
-}
-
 // Node ports on 127.0.0.1 need the sysctl route_localnet, with which the kernel also accepts packets for 127.0.0.0/8
 // from outside (CVE-2020-8558). A rule drops those. It stands in two places:
 //   - in table "ip verdict" while node ports answer on a loopback address. The engine repairs it with that table;
@@ -276,62 +270,6 @@ func LoopbackGuard() Chain {
 		Rules: []rule.Rule{{rule.InterfaceName("lo", true), rule.ToLoopback(), rule.Drop()}},
 	}
 }
-
-// Chain is one chain with its rules.
-type Chain struct {
-	Name  string
-	Base  *Base // nil: reached by jump or goto only
-	Rules []rule.Rule
-}
-
-// Base is the hook of a base chain.
-type Base struct {
-	Kind     string // "nat" or "filter"
-	Hook     uint32
-	HookName string
-	Priority int32
-	text     string // the priority, in the form that nft 1.0.6 both lists and reads
-}
-
-// Header is the first line of a base chain in nft syntax.
-func (b *Base) Header() string {
-	return "type " + b.Kind + " hook " + b.HookName + " priority " + b.text + "; policy accept;"
-}
-
-// Other software on the node relies on the hook priorities, which are those of kube-proxy's nftables mode: destinations
-// are translated at dstnat, sources at srcnat, and packets are refused at filter. For the output hook, nft 1.0.6 prints
-// the name dstnat but does not read it; so the text there is a number.
-func natPrerouting() *Base {
-	return &Base{Kind: "nat", Hook: unix.NF_INET_PRE_ROUTING, HookName: "prerouting", Priority: -100, text: "dstnat"}
-}
-
-func natOutput() *Base {
-	return &Base{Kind: "nat", Hook: unix.NF_INET_LOCAL_OUT, HookName: "output", Priority: -100, text: "-100"}
-}
-
-func natPostrouting() *Base {
-	return &Base{Kind: "nat", Hook: unix.NF_INET_POST_ROUTING, HookName: "postrouting", Priority: 100, text: "srcnat"}
-}
-
-func filterBase(hook uint32, name string, priority int32, text string) *Base {
-	return &Base{Kind: "filter", Hook: hook, HookName: name, Priority: priority, text: text}
-}
-
-// ChainShape is what cannot be changed about a chain. The zero value is a chain without a hook.
-type ChainShape struct {
-	Kind           string
-	Hook, Priority uint32
-}
-
-func (c Chain) Shape() ChainShape {
-	if c.Base == nil {
-		return ChainShape{}
-	}
-	return ChainShape{Kind: c.Base.Kind, Hook: c.Base.Hook, Priority: uint32(c.Base.Priority)}
-}
-
-// UnservedChain refuses packets that no endpoint can take.
-const UnservedChain = "unserved"
 
 // This file has what the program does for frontends that IPVS serves. The nat chains do not translate their packets,
 // the filter chains do not refuse them, and postrouting masquerades them as it masquerades translated ones.

@@ -226,3 +226,8 @@ const (
 	Reject            // a TCP client gets a reset, others get an ICMP error
 	Drop              // the client gets no answer
 )
+
+// TokenPrefix begins the names of chains that draw tokens.
+const TokenPrefix = "token-"
+
+const TablePrefix = "table-"

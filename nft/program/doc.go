@@ -15,7 +15,8 @@
 //
 // The chains:
 //
-//	chains.go       a chain, the hooks of base chains, the fixed chains, and the guard of 127.0.0.0/8, which has a table of its own too; rules for frontends that IPVS serves
+//	chain.go        a chain, and the hooks of base chains
+//	chains.go       the fixed chains, and the guard of 127.0.0.0/8, which has a table of its own too; rules for frontends that IPVS serves
 //	pick.go         the chain of each class, and of hash tables
 //	sources.go      chains of source ranges
 //	outlier.go      rules that notice endpoints that do not answer, and hold back refusals of dead ones

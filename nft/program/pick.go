@@ -54,9 +54,6 @@ func (p Program) ClassChain(c Class) Chain {
 	})}
 }
 
-// TokenPrefix begins the names of chains that draw tokens.
-const TokenPrefix = "token-"
-
 func (d Draw) TokenChainName() string { return TokenPrefix + d.String() }
 
 // TokenChain draws a token of the pool in the scratch number and leaves it there.
@@ -163,8 +160,6 @@ const (
 )
 
 // The program.
-
-const TablePrefix = "table-"
 
 func (d Draw) TableChainName() string { return TablePrefix + d.String() }
 

@@ -87,3 +87,9 @@ func addressesOf(planned *plan.Service, refused quarantine) (list []netip.Addr) 
 	slices.SortFunc(list, netip.Addr.Compare)
 	return slices.Compact(list)
 }
+
+// fromOutside reports whether a frontend may be served without NAT. Endpoints do not have the cluster IP, where their own
+// kind are the clients, and a node port is never the port of an endpoint.
+func fromOutside(f *plan.Frontend) bool {
+	return f.Kind == plan.ExternalIP || f.Kind == plan.LoadBalancer
+}

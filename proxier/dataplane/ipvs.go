@@ -47,19 +47,6 @@ type backoff struct {
 	servers []ipvsctl.VirtualServer // as they were refused; nil: not known yet
 }
 
-// How often a refused port is tried again. To see whether another tool's virtual server has gone costs one question to
-// the kernel. To offer a port that the kernel refused costs more: nft writes both tables as a whole when the port comes
-// back. That is tried less and less often, because the kernel may refuse it for good (IPv6 routes where a sysctl has
-// disabled IPv6, for example).
-const (
-	obstaclePeriod = 10 * time.Second
-	firstBackoff   = time.Minute
-	maxBackoff     = time.Hour
-)
-
-// longer returns the backoff after one that was not enough.
-func longer(last time.Duration) time.Duration { return min(max(2*last, firstBackoff), maxBackoff) }
-
 func (b *backoff) over(now time.Time) bool { return !now.Before(b.since.Add(b.wait)) }
 
 func newIPVS(b Balancer) *ipvsPorts {

@@ -70,3 +70,16 @@ func (q quarantine) released(now time.Time) (names []state.Name) {
 	}
 	return names
 }
+
+// How often a refused port is tried again. To see whether another tool's virtual server has gone costs one question to
+// the kernel. To offer a port that the kernel refused costs more: nft writes both tables as a whole when the port comes
+// back. That is tried less and less often, because the kernel may refuse it for good (IPv6 routes where a sysctl has
+// disabled IPv6, for example).
+const (
+	obstaclePeriod = 10 * time.Second
+	firstBackoff   = time.Minute
+	maxBackoff     = time.Hour
+)
+
+// longer returns the backoff after one that was not enough.
+func longer(last time.Duration) time.Duration { return min(max(2*last, firstBackoff), maxBackoff) }

@@ -58,12 +58,6 @@ func (s *Scheduling) methodOf(p *plan.Port) method {
 	return m
 }
 
-// fromOutside reports whether a frontend may be served without NAT. Endpoints do not have the cluster IP, where their own
-// kind are the clients, and a node port is never the port of an endpoint.
-func fromOutside(f *plan.Frontend) bool {
-	return f.Kind == plan.ExternalIP || f.Kind == plan.LoadBalancer
-}
-
 // needsNAT returns why a port cannot be served without NAT, or "".
 func needsNAT(p *plan.Port) string {
 	i := slices.IndexFunc(p.Frontends, func(f plan.Frontend) bool { return fromOutside(&f) })
@@ -229,9 +223,6 @@ func (m *method) serveByNFT() {
 	m.nft, m.heaviest = n.method, n.heaviest
 }
 
-// maxSchedulers is more than the number of schedulers: those of IPVS, and random.
-const maxSchedulers = 24
-
 var allSchedulers = append([]string{schedulerRandom}, ipvsctl.Schedulers()...)
 
 // Schedulers returns the names of all schedulers. The index of a name is the one in Totals.Pools.
@@ -297,3 +288,6 @@ func answers(port *plan.Port, m *method) (at netip.AddrPort) {
 	}
 	return at
 }
+
+// ranged reports whether a port is a range of ports. All its frontends are.
+func ranged(p *plan.Port) bool { return len(p.Frontends) > 0 && p.Frontends[0].EndPort != 0 }

@@ -153,3 +153,6 @@ func (s *served) except(next *served) []servedPort {
 	}
 	return slices.DeleteFunc(slices.Clone(s.ports), func(p servedPort) bool { return keep[p.PortID] })
 }
+
+// maxSchedulers is more than the number of schedulers: those of IPVS, and random.
+const maxSchedulers = 24

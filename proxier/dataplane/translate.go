@@ -48,9 +48,6 @@ func (t *translator) port(p *plan.Port, m *method) *contents.Port {
 	return out
 }
 
-// ranged reports whether a port is a range of ports. All its frontends are.
-func ranged(p *plan.Port) bool { return len(p.Frontends) > 0 && p.Frontends[0].EndPort != 0 }
-
 // keepPorts has connections to endpoints keep their port.
 func keepPorts(list []contents.Endpoint) {
 	for i := range list {
