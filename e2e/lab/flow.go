@@ -70,8 +70,8 @@ func dial(ctx context.Context, q Question) (conn net.Conn, repeated int, err err
 		conn, err = dialKernelSCTP(ctx, q)
 		return conn, 0, err
 	}
-	for range 100 { // another socket may have the port
-		if conn, repeated, err = dialFrom(ctx, q, q.Ports.draw()); !errors.Is(err, unix.EADDRINUSE) {
+	for range 100 { // another socket may have the port, or a connection from it to this server
+		if conn, repeated, err = dialFrom(ctx, q, q.Ports.draw()); !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {
 			break
 		}
 	}
@@ -86,8 +86,10 @@ func dialFrom(ctx context.Context, q Question, port int) (conn net.Conn, repeate
 	again := -1 // a second descriptor: it tells what happened after the first one is closed
 	d := net.Dialer{KeepAlive: -1, Control: func(_, _ string, socket syscall.RawConn) error {
 		return control(socket, func(fd int) (err error) {
-			again, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-			return err
+			if again, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil || q.Protocol != TCP || port == 0 {
+				return err
+			}
+			return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // one port for connections to several servers
 		})
 	}}
 	network, to := q.Protocol.String(), q.To.String()
