@@ -26,7 +26,10 @@ beside() { # beside NAME ARGUMENTS...: without the race detector, in the backgro
 }
 beside nft1 ./nft -run "$half"
 beside nft2 ./nft -skip "$half"
-go build $race -ldflags '-X main.version=v0.0.0-test' -o "$VERDICT_BINARY" ./cmd/verdict
+if ! go build $race -ldflags '-X main.version=v0.0.0-test' -o "$VERDICT_BINARY" ./cmd/verdict; then
+	kill "${pids[@]}"
+	exit 1
+fi
 beside alone ./cmd/verdict ./proxier ./proxier/endpointhealth -run "$alone"
 beside unwatched $(comm -13 <(go list "${watched[@]}" | sort) <(go list ./... | grep -v /verdict/nft$ | sort))
 code=0

@@ -38,7 +38,7 @@
 // for packet marks nor those that another tool made, even at an address that the engine uses. When another tool has a
 // key that the engine needs, the engine leaves it alone and reports ErrForeign.
 //
-// Another bit, 0x00800000, tells of virtual servers that Adopt took over from another Service proxy. They drain until
+// Another bit, 0x00800000, marks virtual servers that Adopt took over from another Service proxy. They drain until
 // their last connection has ended.
 //
 // "ipvsadm -E" takes the mark away. Intact notices that, and from then on the virtual server belongs to the tool that

@@ -50,7 +50,7 @@ func newDiff() *cobra.Command {
 		Args: flags.None,
 	}
 	flags.Bind(cmd.Flags(), &s, flags.Source, flags.Backend, flags.Budgets, flags.Log)
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing; the exit code tells whether there is a difference")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing; the exit code says whether there is a difference")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := flags.Prepare(&s); err != nil {
 			return err

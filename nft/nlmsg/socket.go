@@ -22,7 +22,7 @@ type Loss struct {
 	taken []io.Closer // lost sockets whose file descriptors belong to other files
 }
 
-// Note notes whether an error means that the socket is lost, and returns the error. It lets go of a lost socket at once:
+// Note notes whether an error means that the socket is lost, and returns the error. It gives up a lost socket at once:
 // its file descriptor is free, and belongs to another file soon. If it does already, the socket must not be closed, not
 // even by the garbage collector.
 func (l *Loss) Note(sock io.Closer, err error) error {

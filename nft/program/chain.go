@@ -62,6 +62,7 @@ func (c Chain) Shape() ChainShape {
 // UnservedChain refuses packets that no endpoint can take.
 const UnservedChain = "unserved"
 
+// refuse answers packets that match: TCP with a reset, others with an ICMP error.
 func refuse(f rule.Family, match ...rule.Statement) []rule.Rule {
 	tcp := append(rule.Rule{rule.IsProtocol(unix.IPPROTO_TCP)}, match...)
 	others := append(rule.Rule{}, match...)

@@ -230,4 +230,5 @@ const (
 // TokenPrefix begins the names of chains that draw tokens.
 const TokenPrefix = "token-"
 
+// TablePrefix begins the names of chains that look up a hash table.
 const TablePrefix = "table-"

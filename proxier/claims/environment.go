@@ -103,7 +103,7 @@ func (c *Claims) atHost(a netip.Addr) bool {
 //
 // An external IP that is the cluster IP of another Service would get packets that are meant for that Service, at the
 // ports that it does not have. And whoever serves the address and port of an API server gets the tokens of everybody,
-// and this node does not hear of it when the Service is gone.
+// and this node does not learn when the Service is gone.
 type kept struct {
 	clusterIPs map[[16]byte]owners // the Services that have the address as a cluster IP
 	servers    Servers
@@ -114,7 +114,7 @@ type owners struct{ n, sum uint32 }
 
 func (o owners) with(id uint32, by int) owners { return owners{o.n + uint32(by), o.sum ^ id} }
 
-// Servers are the addresses and TCP ports of API servers. The value tells whether load balancer IPs are refused as well as
+// Servers are the addresses and TCP ports of API servers. The value says whether load balancer IPs are refused as well as
 // external IPs.
 type Servers map[netip.AddrPort]bool
 

@@ -38,7 +38,7 @@ func WatchOpened(o Options) (*Opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = k.sock.SetsockoptInt(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, openedBuffer) // otherwise messages are lost, and it is told
+	_ = k.sock.SetsockoptInt(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, openedBuffer) // otherwise messages are lost, and Take says so
 	if err := k.sock.SetsockoptInt(unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, groupNew); err != nil {
 		return nil, errors.Join(fmt.Errorf("subscribe to new flows of conntrack: %w", err), k.close())
 	}

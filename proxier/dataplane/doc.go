@@ -10,7 +10,7 @@
 //     for each part of the Service that cannot be served as asked. The port is then served in the nearest way that works.
 //   - Apply hands all collected changes to the kernel. See Result for what the loop does with the outcome.
 //   - Check compares the kernel with what Apply wrote and names what others changed.
-//   - Repair undoes what another process did to the tables, as soon as the kernel tells of it or Check finds it. Look
+//   - Repair undoes what another process did to the tables, as soon as the kernel reports it or Check finds it. Look
 //     continues the comparison of everything that Repair begins when the kernel has dropped messages.
 //   - Tick continues work that needs time: drains, and retries of what IPVS refused. The loop calls it every second.
 //

@@ -175,7 +175,7 @@ func writeRouteLocalnet(value, reason string, log *slog.Logger) error {
 	return nil
 }
 
-// guardPeriod is how often the guard of 127.0.0.0/8 and its sysctl are looked at. The kernel also tells of commits that
+// guardPeriod is how often the guard of 127.0.0.0/8 and its sysctl are looked at. The kernel also reports commits that
 // change the guard.
 const guardPeriod = 5 * time.Second
 

@@ -115,7 +115,7 @@ func whyOf(s *endpointhealth.Status) string {
 	return fmt.Sprint("unknown reason ", uint8(s.Reason))
 }
 
-// remark tells of an endpoint what the statuses of its Service say.
+// remark says of an endpoint what the statuses of its Service say.
 func (e *Endpoint) remark(list []endpointhealth.Status, from state.Name, now time.Time) {
 	var texts []string
 	for i := range list {

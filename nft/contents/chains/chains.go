@@ -14,7 +14,7 @@ import (
 // again does not create and delete chains each time.
 const spareClasses = 16
 
-// InUse own the chains that service ports need beside the fixed ones: those of classes, and those of groups of
+// InUse owns the chains that service ports need beside the fixed ones: those of classes, and those of groups of
 // prefix lengths. It numbers the classes. Their number is bounded (limits.go), so there is always a number for one more.
 type InUse struct {
 	entries map[program.Class]*classEntry
@@ -39,6 +39,7 @@ type classEntry struct {
 	released uint64
 }
 
+// New returns the chains of the classes that every table has.
 func New() InUse {
 	c := InUse{
 		entries: map[program.Class]*classEntry{}, byID: map[uint32]program.Class{}, next: 1, Exact: map[time.Duration]int{},
@@ -258,6 +259,7 @@ func (c *InUse) AddLengths(w program.Writer, p program.Program) {
 // changes its timeout with each update costs the others little.
 const ExactTimeouts = 8
 
+// RungCount is the number of rungs.
 const RungCount = 6
 
 // rungs are the timeouts that are always available, in order. The default of Kubernetes and its maximum are among them.
