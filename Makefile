@@ -140,8 +140,8 @@ bench-upstream: packages build ## measure Verdict beside kube-proxy, draw e2e/ch
 	e2e/benchtable.sh proxy .cache/bench-upstream.txt
 
 .PHONY: bench-deadnode
-bench-deadnode: packages ## let a node vanish under Verdict and under kube-proxy, draw e2e/dead-node.svg (root, 2 minutes)
-	$(GO) test -tags e2e ./e2e/deadnode -run '^$$' -bench Vanish -benchtime 1x -upstream "$$(e2e/controlplane/build.sh)" -plot $(CURDIR)/e2e/dead-node.svg
+bench-deadnode: packages ## let a node vanish under Verdict and under kube-proxy (root, 2 minutes)
+	$(GO) test -tags e2e ./e2e/deadnode -run '^$$' -bench Vanish -benchtime 1x -upstream "$$(e2e/controlplane/build.sh)"
 
 .PHONY: bench-fleet
 bench-fleet: packages ## let one of several balancers die under 1,000 open connections (root, 5 minutes)
@@ -149,10 +149,10 @@ bench-fleet: packages ## let one of several balancers die under 1,000 open conne
 	$(GO) test -tags e2e -count=1 -v ./e2e/fleet
 
 .PHONY: bench-rollout
-bench-rollout: build ## update a Deployment again and again under Verdict and kube-proxy, draw e2e/rollout.svg (root, 15 minutes; ROLLOUTS=20)
+bench-rollout: build ## update a Deployment again and again under Verdict and kube-proxy (root, 15 minutes; ROLLOUTS=20)
 	@e2e/packages.sh $(TEST_PACKAGES) $(CLUSTER_PACKAGES)
 	$(GO) test -tags e2e ./e2e/cluster -run '^$$' -bench Rollout -benchtime 1x -timeout 60m -rollouts $(or $(ROLLOUTS),20) \
-		-rollout-results $(CURDIR)/.cache/rollout -rollout-plot $(CURDIR)/e2e/rollout.svg
+		-rollout-results $(CURDIR)/.cache/rollout
 
 .PHONY: bench-flood
 bench-flood: ## measure new connections and changes of others during floods of packets and of changes (root, 2 minutes)

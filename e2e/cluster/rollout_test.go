@@ -25,7 +25,6 @@ var (
 	rolloutProxies = flag.String("rollout-proxies", "kube-proxy,verdict", "BenchmarkRollout: the proxies, separated by commas")
 	rolloutCount   = flag.Int("rollouts", 20, "BenchmarkRollout: rolling updates under each proxy")
 	rolloutResults = flag.String("rollout-results", "", "BenchmarkRollout: folder for the results; those of other proxies there are shown as well")
-	rolloutPlot    = flag.String("rollout-plot", "", "BenchmarkRollout: file for the picture")
 	rolloutFinish  = flag.Bool("rollout-finish", false, "BenchmarkRollout: servers answer what they have accepted before they exit")
 	rolloutLate    = flag.Duration("rollout-late", 0, "BenchmarkRollout: delete pod by pod, while the EndpointSlices do not change for this time")
 	rolloutAtOnce  = flag.Int("rollout-at-once", 1, "BenchmarkRollout: how many pods -rollout-late deletes at a time")
@@ -60,10 +59,6 @@ func BenchmarkRollout(b *testing.B) {
 	runs, err := rollout.Load(dir)
 	lab.Must(b, err)
 	fmt.Println(rollout.Table(runs))
-	if *rolloutPlot != "" {
-		title := fmt.Sprintf("Rolling updates of 4 pods whose program exits at once, under %d connections a second", 3*rolloutRate)
-		lab.Must(b, os.WriteFile(*rolloutPlot, []byte(rollout.OfUpdates(title, runs).Draw(runs)), 0o644))
-	}
 }
 
 // rolloutsUnder measures a proxy.

@@ -5,7 +5,6 @@ package deadnode
 import (
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,16 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
-	"github.com/verdict-proxy/verdict/e2e/cluster/rate"
-	"github.com/verdict-proxy/verdict/e2e/cluster/rollout"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/objects"
 )
 
-var (
-	upstream = flag.String("upstream", "", "folder with etcd, kube-apiserver and kube-proxy: BenchmarkVanish runs kube-proxy, too")
-	plotFile = flag.String("plot", "", "file for the picture of BenchmarkVanish")
-)
+var upstream = flag.String("upstream", "", "folder with etcd, kube-apiserver and kube-proxy: BenchmarkVanish runs kube-proxy, too")
 
 const (
 	calm      = 5 * time.Second  // before the node vanishes
@@ -37,30 +31,16 @@ const (
 // BenchmarkVanish cuts a node off, with 3 of the 10 endpoints of a Service, and goes on for as long as Kubernetes takes
 // to say so. Verdict reads its objects from a folder, kube-proxy reads the same ones from an API server.
 func BenchmarkVanish(b *testing.B) {
-	var runs []*rollout.Run
 	for b.Loop() {
-		runs = []*rollout.Run{vanishUnder(b, "Verdict", newBed(b, eject, tenEndpoints()))}
+		vanishUnder(b, "Verdict", newBed(b, eject, tenEndpoints()))
 		if *upstream != "" {
-			runs = append(runs, vanishUnder(b, "kube-proxy (nftables)", newUpstreamBed(b)))
+			vanishUnder(b, "kube-proxy (nftables)", newUpstreamBed(b))
 		}
 	}
-	if *plotFile != "" {
-		lab.Must(b, os.WriteFile(*plotFile, []byte(drawVanish(runs)), 0o644))
-	}
 }
 
-// drawVanish shows the seconds before and after the death.
-func drawVanish(runs []*rollout.Run) string {
-	p := rollout.Picture{
-		Title: "A node vanishes with 3 of 10 endpoints; the EndpointSlices do not change", Event: "the node vanished", Before: calm,
-		Failed: fmt.Sprintf("failed connections a second, of %d (patience: 5 s)", *perSecond), MostFailed: float64(*perSecond) / 2, Slowest: 6,
-		IsFailed: func(a *rate.Attempt) bool { return a.Outcome != rate.Answered },
-	}
-	return p.Draw(runs)
-}
-
-// vanishUnder returns the connections of a load around the death.
-func vanishUnder(b *testing.B, name string, bed *bed) *rollout.Run {
+// vanishUnder prints what became of the connections of a load around the death.
+func vanishUnder(b *testing.B, name string, bed *bed) {
 	b.Helper()
 	l := bed.load(lab.Outside, vip(lab.IPv4), *perSecond)
 	time.Sleep(calm)
@@ -71,9 +51,6 @@ func vanishUnder(b *testing.B, name string, bed *bed) *rollout.Run {
 	o := judge(list, death)
 	b.Logf("%s: %d connections, %d failed, %d took more than 1.5 s, the last of these began %s after the death, the slowest took %s",
 		name, len(list), o.failed, o.late, o.lastLate.Round(time.Millisecond), o.worst.Round(time.Millisecond))
-	return &rollout.Run{
-		Proxy: name, Updates: []rollout.Span{{Began: death, Ended: death.Add(unchanged)}}, Ways: []rollout.Way{{Name: lab.Outside, Attempts: list}},
-	}
 }
 
 // newUpstreamBed is a world with kube-proxy on its node, and the Service of newBed.

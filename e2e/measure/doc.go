@@ -6,7 +6,7 @@
 //	process.go   CPU time and memory of a process, memory of the kernel
 //	machine.go   the machine that was measured
 //	table.go     Markdown tables
-//	plot.go      SVG pictures: lines over logarithmic axes; timeline.go: over seconds
+//	plot.go      SVG pictures: lines over logarithmic axes
 //
 // It knows nothing of Verdict or of kube-proxy.
 package measure

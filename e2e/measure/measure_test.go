@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"gonum.org/v1/plot/plotter"
-
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
@@ -141,24 +139,6 @@ func mustBeXML(t *testing.T, svg string) {
 			t.Fatalf("not XML: %v\n%s", err, svg)
 		}
 	}
-}
-
-func TestTimeline(t *testing.T) {
-	l := Timeline{Title: "a < b", X: "seconds", Begin: -1, Names: []string{"one & two", "three"}, Panels: []Panel{
-		{Title: "failed", Most: 10, Lines: [][]float64{{0, 5, 10, 20}, {0, 0, 0, 0}}},
-	}}
-	svg := l.SVG()
-	mustBeXML(t, svg)
-	for _, want := range []string{"a &lt; b", "one &amp; two", "three", "failed", "seconds"} {
-		if !strings.Contains(svg, want) {
-			t.Errorf("%q is not in the picture:\n%s", want, svg)
-		}
-	}
-	// 20 is above the panel and is drawn at its upper end.
-	if got, want := l.points(l.Panels[0].Lines[0], 10), (plotter.XYs{{X: -0.5, Y: 0}, {X: 0.5, Y: 5}, {X: 1.5, Y: 10}, {X: 2.5, Y: 10}}); !slices.Equal(got, want) {
-		t.Errorf("the points of the first line are %v, want %v", got, want)
-	}
-	mustBeXML(t, (&Timeline{}).SVG()) // must not fail without data
 }
 
 // TestDecades: an axis of 5 to 350 is marked at 1, 10, 100 and 1000.

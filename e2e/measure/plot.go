@@ -54,7 +54,13 @@ func (p *Plot) SVG() string {
 			axis.Scale, axis.Tick.Marker = plot.LogScale{}, decades{}
 		}
 	}
-	return picture(360, chart)
+	canvas := vgsvg.New(645, 360)
+	chart.Draw(draw.Crop(draw.New(canvas), 5, -25, 5, -5))
+	var b bytes.Buffer
+	if _, err := canvas.WriteTo(&b); err != nil {
+		return fmt.Sprint(err) // a buffer takes everything
+	}
+	return b.String()
 }
 
 // decades marks powers of ten.
@@ -102,21 +108,4 @@ func addLine(chart *plot.Plot, i int, name string, at plotter.XYs) {
 	line.Color, line.Width = lineColor(i), vg.Points(2)
 	chart.Add(line)
 	chart.Legend.Add(name, line)
-}
-
-// picture draws charts, one below the other, on a canvas of a height.
-func picture(height int, charts ...*plot.Plot) string {
-	canvas := vgsvg.NewWith(vgsvg.UseWH(645, vg.Length(height)))
-	rows := make([][]*plot.Plot, len(charts))
-	for i, c := range charts {
-		rows[i] = []*plot.Plot{c}
-	}
-	for i, c := range plot.Align(rows, draw.Tiles{Rows: len(rows), Cols: 1}, draw.Crop(draw.New(canvas), 5, -25, 5, -5)) {
-		charts[i].Draw(c[0])
-	}
-	var b bytes.Buffer
-	if _, err := canvas.WriteTo(&b); err != nil {
-		return fmt.Sprint(err) // a buffer takes everything
-	}
-	return b.String()
 }

@@ -3,6 +3,7 @@
 package random
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"os"
@@ -116,18 +117,24 @@ func (n *node) damage() string {
 	// Half of a file can hold a Service whose port has a new name. Its endpoints in the kernel must have the new name, too.
 	n.equal("what was before the damage")
 	n.kill()
+	// One file cannot be read until all others are as they were. Without it, what no file defines is removed.
+	n.r.Shuffle(len(files), func(i, j int) { files[i], files[j] = files[j], files[i] })
 	what := ""
-	for _, file := range files {
-		if n.r.IntN(4) == 0 {
+	for i, file := range files {
+		how := n.r.IntN(8) // nothing, removed, or cut
+		if i > 0 && how < 2 {
 			continue
 		}
 		text, err := os.ReadFile(file)
 		n.must(err)
 		what += " " + filepath.Base(file)
 		defer func() { n.write(strings.TrimSuffix(filepath.Base(file), ".yaml"), string(text)) }()
-		if n.r.IntN(4) == 0 {
+		switch {
+		case i == 0:
+			n.must(os.WriteFile(file, text[:len("---\n{")+n.r.IntN(bytes.IndexByte(text, '}'))], 0o644))
+		case how < 4:
 			n.must(os.Remove(file))
-		} else {
+		default:
 			n.must(os.WriteFile(file, text[:n.r.IntN(len(text)/2)], 0o644))
 		}
 	}

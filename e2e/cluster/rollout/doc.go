@@ -2,5 +2,4 @@
 //
 //	run.go       the connections under a proxy, kept in a file
 //	report.go    lists those that were late or failed, and counts all
-//	picture.go   draws failures and latency
 package rollout
