@@ -2,6 +2,7 @@ package demo
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os/exec"
 	"regexp"
@@ -23,7 +24,6 @@ spec:
 // endpointSlices returns the manifest of a pod: an EndpointSlice for each of its addresses.
 func endpointSlices(pod *host) (text string) {
 	for i, a := range pod.addresses {
-		family := []string{"IPv4", "IPv6"}[i]
 		text += fmt.Sprintf(`---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
@@ -31,7 +31,7 @@ metadata: {name: %s-%d, namespace: default, labels: {kubernetes.io/service-name:
 addressType: %s
 ports: [{name: http, protocol: TCP, port: %d}]
 endpoints: [{addresses: [%q]}]
-`, pod.name, i, family, backendPort, a)
+`, pod.name, i, []string{"IPv4", "IPv6"}[i], backendPort, a)
 	}
 	return text
 }
@@ -43,10 +43,7 @@ func startProxy(arguments []string) (*bufio.Scanner, error) {
 		"-v", "4") // from 4 on every pass is logged
 	process := exec.Command(ownProgram, arguments...)
 	log, err := process.StderrPipe()
-	if err == nil {
-		err = process.Start()
-	}
-	if err != nil {
+	if err = errors.Join(err, process.Start()); err != nil {
 		return nil, fmt.Errorf("start verdict run: %w", err)
 	}
 	return bufio.NewScanner(log), nil
@@ -58,11 +55,10 @@ func untilChanged(log *bufio.Scanner, what string) (string, error) {
 	transaction := regexp.MustCompile(` msg="(?:tables written|pass applied)" .*(added=(?:[1-9]|0 deleted=[1-9]).*)`)
 	for log.Scan() {
 		line := log.Text()
-		found := transaction.FindStringSubmatch(line)
-		switch {
-		case strings.Contains(line, "level=ERROR"), !strings.HasPrefix(line, "time="): // what main prints at the end has no time
+		if strings.Contains(line, "level=ERROR") || !strings.HasPrefix(line, "time=") { // what main prints at the end has no time
 			return "", fmt.Errorf("verdict run: %s", line)
-		case found != nil:
+		}
+		if found := transaction.FindStringSubmatch(line); found != nil {
 			return found[1], nil
 		}
 	}

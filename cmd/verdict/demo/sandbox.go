@@ -18,14 +18,12 @@ import (
 
 const mountNamespace = "/proc/self/ns/mnt"
 
-// ownProgram is the path of this binary. It works even if the binary is in the folder for temporary files, where "go
-// run" puts it and which enter hides.
+// ownProgram is this binary, even if it is in the folder for temporary files, where "go run" puts it and which enter hides.
 const ownProgram = "/proc/self/exe"
 
 // runOutside starts the demo inside namespaces and waits until it ends. A signal kills it.
 func runOutside(ctx context.Context, out, errOut io.Writer) error {
-	// The kernel sends Pdeathsig when the thread that started the child ends. So this thread must live as long as the
-	// process.
+	// The kernel sends Pdeathsig when the thread that started the child ends, so this thread must live as long as the process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd, err := startInside(ctx, out, errOut)

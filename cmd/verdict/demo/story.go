@@ -30,7 +30,7 @@ type story struct {
 // proxy.
 func (st *story) tell() error {
 	began := time.Now()
-	for _, step := range []func() error{st.build, st.start, st.connect, st.remove, st.read} {
+	for _, step := range []func() error{st.build, st.start, func() error { return st.round(st.backends) }, st.remove, st.read} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -82,8 +82,7 @@ func (st *story) build() error {
 		st.say("%s answers at %s, port %d.", name, pod.addresses[0], backendPort)
 	}
 	st.say("shop (%s) connects.", st.shop.addresses[0])
-	text := fmt.Sprintf(service, strings.Join(clusterIPs, ", "))
-	return os.WriteFile(st.file("service"), []byte(text), 0o600)
+	return os.WriteFile(st.file("service"), fmt.Appendf(nil, service, strings.Join(clusterIPs, ", ")), 0o600)
 }
 
 // file returns the path of a manifest.
@@ -103,13 +102,8 @@ func (st *story) start() (err error) {
 	}
 	st.say("verdict %s", strings.Join(arguments, " "))
 	st.say("%v later, the program and the Service were in the kernel, in one transaction. The log:\n%s", time.Since(began).Round(time.Millisecond), pass)
-	return nil
-}
-
-// connect sends connections to the Service.
-func (st *story) connect() error {
 	st.heading("3. %d connections to each cluster IP, from shop", connections)
-	return st.round(st.backends)
+	return nil
 }
 
 // round connects to each address of the Service and draws which pods answered. A spread over the endpoints that is not even is an

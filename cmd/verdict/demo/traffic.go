@@ -39,19 +39,16 @@ func (h *host) answer(l net.Listener) {
 	}
 }
 
-// tally counts connections by the name of the host that answered.
-type tally map[string]int
-
-// ask connects from the host to an address several times, one connection after the other.
-func (h *host) ask(to netip.AddrPort, times int) (tally, error) {
-	t := tally{}
-	return t, h.run(func() error {
+// ask connects from the host to an address several times, one connection after the other. It counts the answers of each host.
+func (h *host) ask(to netip.AddrPort, times int) (hits map[string]int, err error) {
+	hits = map[string]int{}
+	return hits, h.run(func() error {
 		for i := range times {
 			name, err := connect(to)
 			if err != nil {
 				return fmt.Errorf("connection %d of %d from %s to %s: %w", i+1, times, h.name, to, err)
 			}
-			t[name]++
+			hits[name]++
 		}
 		return nil
 	})
@@ -74,7 +71,7 @@ func connect(to netip.AddrPort) (string, error) {
 const uneven = 6.5
 
 // judge returns an error if connections to an address are not spread evenly over some pods, or reached another one.
-func judge(to string, hits tally, pods []string) error {
+func judge(to string, hits map[string]int, pods []string) error {
 	total := 0
 	for name, n := range hits {
 		if !slices.Contains(pods, name) {
