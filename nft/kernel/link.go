@@ -217,7 +217,10 @@ func Dial(netns int) (c *Conn, err error) {
 			break
 		}
 	}
-	return c, err
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // The kernel may fail to answer when memory is short, or while another process commits again and again. A daemon that

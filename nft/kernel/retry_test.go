@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -31,5 +32,17 @@ func TestPersist(t *testing.T) {
 		if calls != tt.calls || (err != nil) != tt.wantFailed || tt.wantFailed && !errors.Is(err, tt.err) {
 			t.Errorf("%d times %v: %d calls, %v; want %d calls, failed: %t", tt.fails, tt.err, calls, err, tt.calls, tt.wantFailed)
 		}
+	}
+}
+
+// TestDialFails: whoever keeps what Dial returns may close it if it is not nil.
+func TestDialFails(t *testing.T) {
+	none, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer none.Close()
+	if c, err := Dial(int(none.Fd())); c != nil || err == nil {
+		t.Errorf("got a connection: %t, error %v from what is no network namespace; want an error alone", c != nil, err)
 	}
 }

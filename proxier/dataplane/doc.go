@@ -5,7 +5,7 @@
 //
 // The loop (package proxier) is the only caller. It uses one goroutine.
 //
-//   - SetEnvironment takes over what all Services share; addresses of frontends on a device of the host. It returns Services that the loop has to plan and Set again.
+//   - SetEnvironment takes over what all Services share. It returns Services that the loop has to plan and Set again.
 //   - Set and Delete say what one Service is to look like. They collect changes and do not fail. Set returns a Problem
 //     for each part of the Service that cannot be served as asked. The port is then served in the nearest way that works.
 //   - Apply hands all collected changes to the kernel. See Result for what the loop does with the outcome.

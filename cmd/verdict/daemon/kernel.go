@@ -31,7 +31,7 @@ type kernelSide struct {
 	families   []program.Family
 	engine     *nft.Engine
 	watcher    *kernel.Watcher
-	suspects   *kernel.Conn         // nil: nobody looks for endpoints that do not answer
+	suspects   *kernel.Conn         // of another goroutine than the engine; nil: nobody looks for endpoints that do not answer
 	forgetter  *conntrack.Forgetter // nil: nobody asks endpoints
 	flows      *conntrack.Cleaner
 	balancer   *ipvsctl.Engine // nil if IPVS has nothing to do

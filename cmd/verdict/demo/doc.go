@@ -12,7 +12,4 @@
 // The process is the first one of a process namespace. When it ends for any reason, the kernel ends the other processes
 // and removes the namespaces, their rules and the files. So a demo that is killed leaves nothing behind, and killing it
 // is how it is interrupted.
-//
-// The demo shows a new user that one Service works, and exits with an error if it does not. The end-to-end tests cover
-// the rest.
 package demo

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +18,9 @@ import (
 )
 
 const mountNamespace = "/proc/self/ns/mnt"
+
+// atMost is far more than the demo needs, also on a busy machine.
+const atMost = 3 * time.Minute
 
 // ownProgram is this binary, even if it is in the folder for temporary files, where "go run" puts it and which enter hides.
 const ownProgram = "/proc/self/exe"
@@ -26,26 +30,31 @@ func runOutside(ctx context.Context, out, errOut io.Writer) error {
 	// The kernel sends Pdeathsig when the thread that started the child ends, so this thread must live as long as the process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	ctx, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
 	cmd, err := startInside(ctx, out, errOut)
 	if err != nil {
 		return err
 	}
 	err = cmd.Wait()
-	var exit *exec.ExitError
+	exit, _ := errors.AsType[*exec.ExitError](err)
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return interrupted(context.Cause(ctx))
-	case errors.As(err, &exit) && exit.Exited():
+	case exit != nil && exit.Exited():
 		return flags.ExitError{Code: exit.ExitCode()} // it has printed its error
 	}
 	return fmt.Errorf("demo ended early: %w; nothing of it is left", err)
 }
 
-// interrupted returns an error with the exit code of shells after a signal: 128 plus its number. signal.NotifyContext names
-// the signal in its cause.
+// interrupted is the error after a signal, with the exit code of shells: 128 plus its number. The cause of
+// signal.NotifyContext names the signal.
 func interrupted(cause error) error {
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return fmt.Errorf("demo: not finished within %v; nothing of it is left", atMost)
+	}
 	sig := syscall.SIGINT
 	if cause.Error() == syscall.SIGTERM.String()+" signal received" {
 		sig = syscall.SIGTERM

@@ -44,26 +44,20 @@ func (h *host) ask(to netip.AddrPort, times int) (hits map[string]int, err error
 	hits = map[string]int{}
 	return hits, h.run(func() error {
 		for i := range times {
-			name, err := connect(to)
+			c, err := net.DialTimeout("tcp", to.String(), answerWithin)
+			var name []byte
+			if err == nil {
+				_ = c.SetDeadline(time.Now().Add(answerWithin)) // the connection is open
+				name, err = io.ReadAll(c)
+				_ = c.Close()
+			}
 			if err != nil {
 				return fmt.Errorf("connection %d of %d from %s to %s: %w", i+1, times, h.name, to, err)
 			}
-			hits[name]++
+			hits[string(name)]++
 		}
 		return nil
 	})
-}
-
-// connect makes a connection in the namespace of the calling thread. It returns the name of the host that answered.
-func connect(to netip.AddrPort) (string, error) {
-	c, err := net.DialTimeout("tcp", to.String(), answerWithin)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(answerWithin)) // the connection is open
-	text, err := io.ReadAll(c)
-	return string(text), err
 }
 
 // uneven is how many standard deviations the part of a pod may differ from its share. With a fair pick, more than that

@@ -1,9 +1,11 @@
 package demo
 
 import (
+	"context"
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestFairPicksAreEven: the seed is fixed, so that the result is always the same.
@@ -47,5 +49,14 @@ func TestJudge(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, tt.fails)
 			}
 		})
+	}
+}
+
+// TestTooLate: a demo that does not end says so, and is no interrupt.
+func TestTooLate(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), -time.Second)
+	defer cancel()
+	if err := interrupted(context.Cause(ctx)); err == nil || err.Error() != "demo: not finished within 3m0s; nothing of it is left" {
+		t.Errorf("got %v", err)
 	}
 }

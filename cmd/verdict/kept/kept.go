@@ -176,7 +176,9 @@ func (k *keeper) addAddress(svc *state.Service, fe *inspect.FrontendStatus) {
 // addPools adds the endpoints of a frontend that nft serves.
 func (k *keeper) addPools(svc *state.Service, fe *inspect.FrontendStatus, port string) {
 	all := slices.Concat(fe.Cluster, fe.Local)
-	if len(all) > 0 && svc.Balancing.Scheduler == "" && !fe.IPVS {
+	// A port without room for its hash table is served at random. Then the others name the scheduler.
+	if random, _ := dataplane.SchedulerOf(program.Random); len(all) > 0 && !fe.IPVS &&
+		(svc.Balancing.Scheduler == "" || svc.Balancing.Scheduler == random) {
 		svc.Balancing.Scheduler, svc.Balancing.Flags = dataplane.SchedulerOf(fe.Method)
 	}
 	weights := weightsOf(all, fe.Method)

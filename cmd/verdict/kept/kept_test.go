@@ -40,6 +40,22 @@ func TestNamesTheScheduler(t *testing.T) {
 	}
 }
 
+// TestNamesTheSchedulerOfMost: a port that has no room for its hash table is served at random. The others of its Service are not.
+func TestNamesTheSchedulerOfMost(t *testing.T) {
+	addr := netip.MustParseAddr("10.96.0.1")
+	left := inspect.Left{ClusterIPs: map[netip.Addr]bool{addr: true}, OnNode: map[netip.Addr]bool{}}
+	for i, m := range []program.Method{program.Random, program.SourceHash, program.Random} {
+		left.Frontends = append(left.Frontends, inspect.FrontendStatus{
+			Family: program.IPv4, Name: fmt.Sprintf("default/web:port-%d", i), Protocol: uint8(state.TCP), Addr: addr, Port: uint16(80 + i),
+			Pool: program.ClusterPool, Method: m, Cluster: []inspect.EndpointStatus{{Addr: netip.MustParseAddrPort("10.244.0.1:8080"), Slots: 1}},
+		})
+	}
+	kept := keptObjects(&left, nil, "node-1")
+	if len(kept.Services) != 1 || kept.Services[0].Balancing.Scheduler != "mh" {
+		t.Errorf("kept %+v, want one Service with the scheduler mh", kept.Services)
+	}
+}
+
 // methodOf plans a Service, and returns how a kernel in memory picks its endpoints then.
 func methodOf(svc *state.Service, list []*state.Slice, preferred string) program.Method {
 	m := dataplane.OpenMemory(dataplane.MemoryOptions{Scheduling: dataplane.Scheduling{Backend: config.BackendNFT, Preferred: preferred}})

@@ -86,7 +86,7 @@ func NewTop() *cobra.Command {
 	return cmd
 }
 
-// topColumns are the columns by which rows are sorted. Their first letters are keys.
+// topColumns are the columns by which rows are sorted.
 func topColumns() []string { return []string{"connections", "refused", "total", "name"} }
 
 func (t *top) validate() error {
@@ -128,11 +128,17 @@ func (t *top) run(cmd *cobra.Command) (err error) {
 	return t.write(cmd.OutOrStdout(), t.rows, 0)
 }
 
-// clearScreen moves to the first column of the first line of a terminal, and clears it from there.
-const clearScreen = "\x1b[H\x1b[J"
+// Sequences for a terminal (man 4 console_codes). Clearing moves to the first column of the first line before.
+const (
+	otherScreen = "\x1b[?1049h" // what the terminal showed comes back with ownScreen
+	ownScreen   = "\x1b[?1049l"
+	clearScreen = "\x1b[H\x1b[J"
+)
 
 // live shows a screen after each interval, until an interrupt.
 func (t *top) live(cmd *cobra.Command) error {
+	fmt.Fprintf(cmd.OutOrStdout(), "%s%sCounting connections for %s.", otherScreen, clearScreen, t.interval)
+	defer fmt.Fprint(cmd.OutOrStdout(), ownScreen)
 	for pause(cmd.Context(), t.interval) == nil {
 		if err := t.measure(); err != nil {
 			return err
