@@ -102,6 +102,7 @@ func TestTop(t *testing.T) {
 	cmd := exec.Command(binary, "top", "--interval", "200ms")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
 	lab.Must(t, d.Node.Start(cmd))
+	screen.waitFor(`\x1b\[\?1049h.*Counting connections for 200ms`)
 	for range 2 { // again and again
 		screen.waitFor(`(?s)latest pass: .*shop/web:http +[1-9][0-9]*\.[0-9]`)
 	}
@@ -109,6 +110,7 @@ func TestTop(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
+	screen.waitFor(`\x1b\[\?1049l`) // what the terminal showed before
 }
 
 // topShows prints single tables until one has a rate of each endpoint.
