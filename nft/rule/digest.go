@@ -46,7 +46,7 @@ type RulesShape struct {
 func (s *RulesShape) Add(digest uint64, jumps []string) {
 	h := fnv.New64a()
 	var b [16]byte
-	binary.NativeEndian.PutUint64(b[:8], s.Digest)
+	binary.NativeEndian.PutUint64(b[:], s.Digest)
 	binary.NativeEndian.PutUint64(b[8:], digest)
 	_, _ = h.Write(b[:]) // cannot fail
 	s.Count, s.Digest, s.jumps = s.Count+1, h.Sum64(), s.jumps+strings.Join(jumps, " ")+";"

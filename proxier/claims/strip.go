@@ -70,7 +70,7 @@ func (c *Claims) strip(p *plan.Service, id uint32) []state.Problem {
 
 func (s *stripper) refusesAny(keys [2]key) (refused bool) {
 	for _, k := range keys {
-		refused = s.refuses(claim{key: k, rank: rankNodePort}, "spec.healthCheckNodePort") || refused
+		refused = s.refuses(claim{key: k}, "spec.healthCheckNodePort") || refused
 	}
 	return refused
 }

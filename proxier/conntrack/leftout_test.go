@@ -58,6 +58,9 @@ func TestLeftOutOnce(t *testing.T) {
 	looksFor("after the first cleaning", 1, 2, 3)
 	tr.Done()
 	looksFor("after the second one")
+	if tr.leftOut.wait {
+		t.Error("after it, cleanings still look for connections that nobody waits for")
+	}
 	tr.Set(web, plans(1, 2))
 	looksFor("one returned")
 	tr.Set(web, plans(1, 2, 3))

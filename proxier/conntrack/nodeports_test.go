@@ -64,6 +64,22 @@ func TestNodePortAddressesChange(t *testing.T) {
 	}
 }
 
+// TestAnotherAddressGoes: a frontend whose port is that of a node port is gone. The flows of the node port are looked at only if
+// the node port has its address.
+func TestAnotherAddressGoes(t *testing.T) {
+	for addr, want := range map[string]int{"192.0.2.1": 2, "203.0.113.1": 1} {
+		tr := NewTracker()
+		tr.SetNodePortAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.1")})
+		tr.Set(name("web"), service("*4:30053>10.0.0.1:53"))
+		tr.Set(name("other"), service(addr+":30053>10.0.0.2:53"))
+		settle(tr)
+		tr.Set(name("other"), nil)
+		if s := tr.Stale(); len(s.targets.at) != want {
+			t.Errorf("%s is gone: %d frontends are looked at, want %d", addr, len(s.targets.at), want)
+		}
+	}
+}
+
 // TestNodePortAddressComesBack: an address that returns before the cleaning keeps the flows to good endpoints.
 func TestNodePortAddressComesBack(t *testing.T) {
 	at, tr := []netip.Addr{netip.MustParseAddr("192.0.2.1")}, NewTracker()

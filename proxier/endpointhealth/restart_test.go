@@ -1,9 +1,12 @@
 package endpointhealth
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +39,11 @@ func TestRestart(t *testing.T) {
 	}
 	before.ledger.save(&before.mu, time.Now())
 
-	after := newWorld(t, func(o *Options) { o.Memory = before })
+	var log bytes.Buffer
+	after := newWorld(t, func(o *Options) { o.Memory, o.Log = before, slog.New(slog.NewTextHandler(&log, nil)) })
+	if !strings.Contains(log.String(), `level=INFO msg="endpoints had failed before the restart; they get no connections until they answer" endpoints=2 services=1`) {
+		t.Errorf("the log says nothing of the two that had failed:\n%s", &log)
+	}
 	after.answers = before.answers
 	gone := state.Name{Namespace: "shop", Name: "gone"}
 	after.Store.SetHealth(gone, state.Health{{Protocol: state.TCP, At: at(1)}})

@@ -2,11 +2,36 @@ package endpointhealth
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
+
+// TestServerIsAWitness: one witness is an endpoint of the API server, however many namespaces there are.
+func TestServerIsAWitness(t *testing.T) {
+	w := newWorld(t, func(*Options) {})
+	for i := range 200 {
+		name := state.Name{Namespace: fmt.Sprintf("tenant-%d", i), Name: "web"}
+		w.Store.SetSlice(&state.Slice{
+			Name: name, Service: name, Family: state.IPv4, Weight: 1, Ports: []state.SlicePort{{Protocol: state.TCP, Port: 80}},
+			Endpoints: []state.Endpoint{{Addr: numbered(i, 80).Addr(), Ready: true, Node: "other"}},
+		}, nil)
+	}
+	server := at(1)
+	w.Store.SetService(&state.Service{Name: kubernetesService()}, nil)
+	w.Store.SetSlice(&state.Slice{
+		Name: kubernetesService(), Service: kubernetesService(), Family: state.IPv4, Weight: 1,
+		Ports:     []state.SlicePort{{Protocol: state.TCP, Port: server.Port()}},
+		Endpoints: []state.Endpoint{{Addr: server.Addr(), Ready: true, Node: "control-plane"}},
+	}, nil)
+	for range 20 {
+		if list := w.walker.witnesses(nil, nil); len(list) != maxWitnesses || !slices.Contains(list, server) {
+			t.Fatalf("witnesses %v, want %d with %s", list, maxWitnesses, server)
+		}
+	}
+}
 
 // TestManyDoubtedNodes: a tenant names a thousand nodes for endpoints that fail, and has ten thousand more on the last of them. The
 // walk for witnesses, which all tenants wait for, takes about as long as with one node.

@@ -27,7 +27,7 @@ var tiers = [...]selection{
 	{all: ready, not: bad | backup},
 	{all: ready | backup, not: bad},
 	{all: draining, not: bad | backup},
-	{all: draining | backup, not: bad},
+	{all: draining, not: bad},
 }
 
 // fallbacks are the tiers for the case that no endpoint is good, as on-all-down asks for them.

@@ -50,7 +50,7 @@ func newMember(addr netip.AddrPort, slot uint32) member {
 // addr is the endpoint; the zero AddrPort: there is none.
 func (m *member) addr() netip.AddrPort {
 	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], m.hi)
+	binary.BigEndian.PutUint64(b[:], m.hi)
 	binary.BigEndian.PutUint64(b[8:], m.lo)
 	switch m.family {
 	case program.IPv4:
