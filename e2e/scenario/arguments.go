@@ -45,77 +45,6 @@ type Expect struct {
 // probes.
 func (e *Expect) Sequential() bool { return e.As != "" || e.Ref != "" }
 
-// parseExpect reads the words after =>.
-func parseExpect(words []string) (e Expect, err error) {
-	if len(words) == 0 {
-		return e, errors.New("nothing is expected")
-	}
-	switch o := lab.Outcome(words[0]); o {
-	case lab.Refused, lab.Dropped, lab.Unreachable, lab.Broken:
-		e.Outcome = o
-		if len(words) > 1 {
-			return e, fmt.Errorf("%q after %s: not understood", words[1], o)
-		}
-		return e, nil
-	}
-	e.Outcome = lab.Answered
-	if words, e.Source, err = cutSource(words); err != nil {
-		return e, err
-	}
-	if i := slices.Index(words, "as"); i >= 0 {
-		if i != len(words)-2 {
-			return e, errors.New(`"as" needs one name after it`)
-		}
-		e.As, words = words[i+1], words[:i]
-	}
-	if len(words) > 2 && words[0] == "one" && words[1] == "of" {
-		e.OneOf, words = true, words[2:]
-	}
-	if len(words) == 1 && strings.HasPrefix(words[0], "@") {
-		e.Ref = words[0][1:]
-		return e, nil
-	}
-	if e.As != "" && !e.OneOf {
-		return e, errors.New(`"as" needs "one of"`)
-	}
-	e.Backends, err = backends(words)
-	return e, err
-}
-
-// cutSource cuts off "source" and the word after it.
-func cutSource(words []string) (rest []string, source string, err error) {
-	i := slices.Index(words, "source")
-	if i < 0 {
-		return words, "", nil
-	}
-	if i != len(words)-2 {
-		return nil, "", errors.New(`"source" needs "client", "node" or $NAME after it, at the end`)
-	}
-	source = words[i+1]
-	name, isName := strings.CutPrefix(source, "$")
-	switch {
-	case isName:
-		_, err = lab.Lookup(lab.IPv4, name)
-	case source != "client" && source != "node":
-		err = fmt.Errorf(`"source" needs "client", "node" or $NAME after it, not %q`, source)
-	}
-	return words[:i], source, err
-}
-
-// backends checks a list of endpoints such as a and b:8081.
-func backends(words []string) ([]string, error) {
-	if len(words) == 0 {
-		return nil, errors.New("no endpoint is expected: name at least one, or an outcome")
-	}
-	for _, w := range words {
-		name, _, _ := strings.Cut(w, ":")
-		if name != "host" && !slices.Contains(lab.Pods(), name) {
-			return nil, fmt.Errorf("%q is not an endpoint", w)
-		}
-	}
-	return words, nil
-}
-
 // arguments are the parts of a step that still have to be read. The first error stays.
 type arguments struct {
 	words    []string // between the verb and =>
@@ -157,13 +86,6 @@ func (a *arguments) next(what string) string {
 	w := a.words[0]
 	a.words = a.words[1:]
 	return w
-}
-
-// rest takes all remaining words before =>.
-func (a *arguments) rest() string {
-	text := strings.Join(a.words, " ")
-	a.words = nil
-	return text
 }
 
 // after takes a keyword and the word that follows it, and returns that word.
@@ -250,22 +172,66 @@ func (a *arguments) takeExpected() []string {
 	return words
 }
 
-func (a *arguments) expect() Expect {
-	e, err := parseExpect(a.takeExpected())
-	a.failWith(err)
+// expect takes all words after => as what a connection expects.
+func (a *arguments) expect() (e Expect) {
+	words := a.takeExpected()
+	if len(words) == 0 {
+		a.fail("nothing is expected")
+		return e
+	}
+	switch o := lab.Outcome(words[0]); o {
+	case lab.Refused, lab.Dropped, lab.Unreachable, lab.Broken:
+		if len(words) > 1 {
+			a.fail("%q after %s: not understood", words[1], o)
+		}
+		return Expect{Outcome: o}
+	}
+	e.Outcome = lab.Answered
+	words, e.Source = a.cut(words, "source", `"client", "node" or $NAME`)
+	if name, isName := strings.CutPrefix(e.Source, "$"); isName {
+		_, err := lab.Lookup(lab.IPv4, name)
+		a.failWith(err)
+	} else if !slices.Contains([]string{"", "client", "node"}, e.Source) {
+		a.fail(`"source" needs "client", "node" or $NAME after it, not %q`, e.Source)
+	}
+	words, e.As = a.cut(words, "as", "one name")
+	if len(words) > 2 && words[0] == "one" && words[1] == "of" {
+		e.OneOf, words = true, words[2:]
+	}
+	if len(words) == 1 && strings.HasPrefix(words[0], "@") {
+		e.Ref = words[0][1:]
+		return e
+	}
+	if e.As != "" && !e.OneOf {
+		a.fail(`"as" needs "one of"`)
+	}
+	e.Backends = a.backends(words)
 	return e
 }
 
-// backends takes all words after => as a list of endpoints.
-func (a *arguments) backends() []string {
-	list, err := backends(a.takeExpected())
-	a.failWith(err)
-	return list
+// cut cuts off a keyword and the word after it, which are the last two.
+func (a *arguments) cut(words []string, keyword, what string) (rest []string, word string) {
+	i := slices.Index(words, keyword)
+	if i < 0 {
+		return words, ""
+	}
+	if i != len(words)-2 {
+		a.fail("%q needs %s after it, at the end", keyword, what)
+		return words[:i], ""
+	}
+	return words[:i], words[i+1]
 }
 
-// text takes the indented lines.
-func (a *arguments) text() string {
-	text := strings.Join(a.body, "\n")
-	a.body = nil
-	return text
+// backends checks a list of endpoints such as a and b:8081.
+func (a *arguments) backends(words []string) []string {
+	if len(words) == 0 {
+		a.fail("no endpoint is expected: name at least one, or an outcome")
+	}
+	for _, w := range words {
+		name, _, _ := strings.Cut(w, ":")
+		if name != "host" && !slices.Contains(lab.Pods(), name) {
+			a.fail("%q is not an endpoint", w)
+		}
+	}
+	return words
 }

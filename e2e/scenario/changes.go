@@ -50,26 +50,21 @@ type (
 )
 
 func readApply(a *arguments) any {
-	s := &Apply{YAML: a.text()}
-	a.failWith(checkObjects(s.YAML))
+	s := &Apply{YAML: strings.Join(a.body, "\n")}
+	a.body = nil
+	for _, f := range lab.Families() {
+		_, err := s.Objects(f)
+		a.failWith(err)
+	}
 	return s
 }
 
 func readPatch(a *arguments) any {
-	s := &Patch{Kind: a.next("a kind"), Name: a.next("a name"), YAML: a.rest()}
-	_, err := parseDocument(lab.IPv4, s.YAML)
+	s := &Patch{Kind: a.next("a kind"), Name: a.next("a name"), YAML: strings.Join(a.words, " ")}
+	a.words = nil
+	_, err := s.Object(lab.IPv4)
 	a.failWith(err)
 	return s
-}
-
-func checkObjects(text string) error {
-	s := Apply{text}
-	for _, f := range lab.Families() {
-		if _, err := s.Objects(f); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Objects are the objects of an apply step in a family. Fields that the scenario leaves out are filled in.

@@ -141,12 +141,13 @@ func readBurst(a *arguments) any {
 
 func readSpread(a *arguments) any {
 	s := &Spread{N: a.number(), Call: a.call()}
-	if len(a.expected) != 3 || a.expected[0] != "at" {
-		s.Backends = a.backends()
+	words := a.takeExpected()
+	if len(words) != 3 || words[0] != "at" {
+		s.Backends = a.backends(words)
 		return s
 	}
 	var err error
-	if s.AtLeast, err = strconv.Atoi(a.takeExpected()[2]); err != nil {
+	if s.AtLeast, err = strconv.Atoi(words[2]); err != nil {
 		a.fail(`spread expects endpoints or "at least N"`)
 	}
 	return s
@@ -154,27 +155,17 @@ func readSpread(a *arguments) any {
 
 func readCrowd(a *arguments) any {
 	s := &Crowd{Name: a.next("a name"), N: a.number(), Protocol: a.protocol(), To: a.target()}
+	words := a.takeExpected()
+	s.Changed, s.Same = slices.Equal(words, []string{"changed"}), len(words) > 0 && words[0] == "same"
 	switch {
-	case slices.Equal(a.expected, []string{"changed"}):
-		s.Changed, a.expected = true, nil
-	case len(a.expected) > 0 && a.expected[0] == "same":
-		s.Same, s.Except = true, readExcept(a)
-	default:
-		s.Backends = a.backends()
+	case s.Same && len(words) == 3 && words[1] == "except":
+		s.Except = words[2]
+	case s.Same && len(words) > 1:
+		a.fail(`crowd expects "same" or "same except ENDPOINT"`)
+	case !s.Same && !s.Changed:
+		s.Backends = a.backends(words)
 	}
 	return s
-}
-
-// readExcept takes "same" or "same except ENDPOINT", and returns the endpoint.
-func readExcept(a *arguments) string {
-	words := a.takeExpected()
-	switch {
-	case len(words) == 3 && words[1] == "except":
-		return words[2]
-	case len(words) > 1:
-		a.fail(`crowd expects "same" or "same except ENDPOINT"`)
-	}
-	return ""
 }
 
 func readEndLoop(a *arguments) any {

@@ -47,8 +47,7 @@ var endpointForm = regexp.MustCompile(`^(host|[a-d]|many)(?:\*(\d+))?(?::(\d+))?
 
 // parseEndpoint reads a, a:8081, b(terminating), c(zones=z1+z2,nodes=node-1), many*3000.
 func parseEndpoint(word string) (Endpoint, error) {
-	yes, no := true, false
-	e := Endpoint{Ready: &yes, Serving: &yes, Terminating: &no}
+	e := Endpoint{Ready: new(true), Serving: new(true), Terminating: new(false)}
 	parts := endpointForm.FindStringSubmatch(word)
 	if parts == nil || (parts[1] == "many") != (parts[2] != "") {
 		return e, fmt.Errorf("endpoint %s: it must be POD[:PORT][(WORD,...)] or many*NUMBER", word)

@@ -23,34 +23,15 @@ func (o Object) Name() string { s, _ := o.at("metadata")["name"].(string); retur
 // Namespace is the namespace of the object; empty if its kind has none.
 func (o Object) Namespace() string { s, _ := o.at("metadata")["namespace"].(string); return s }
 
-// at follows fields. For a field that is missing, it returns an empty object that is not part of this one.
-func (o Object) at(fields ...string) Object {
-	for _, f := range fields {
-		switch next := o[f].(type) {
-		case map[string]any:
-			o = next
-		default:
-			return Object{}
-		}
+// at is the object in a field. For a field that is missing, it returns an empty object that is not part of this one.
+func (o Object) at(field string) Object {
+	if in, ok := o[field].(map[string]any); ok {
+		return in
 	}
-	return o
+	return Object{}
 }
 
 func (o Object) list(field string) []any { l, _ := o[field].([]any); return l }
-
-// IsNamespaced reports whether objects of a kind live in a namespace.
-func IsNamespaced(kind string) bool { return kind != "Node" && kind != "ServiceCIDR" }
-
-// version is the apiVersion of the kinds that the proxy reads.
-func version(kind string) (string, error) {
-	v, ok := map[string]string{
-		"Service": "v1", "Node": "v1", "EndpointSlice": "discovery.k8s.io/v1", "ServiceCIDR": "networking.k8s.io/v1",
-	}[kind]
-	if !ok {
-		return "", fmt.Errorf("kind %q is none of Service, EndpointSlice, Node, ServiceCIDR", kind)
-	}
-	return v, nil
-}
 
 var variable = regexp.MustCompile(`\$([A-Z][A-Z0-9_]*)`)
 
@@ -84,16 +65,18 @@ func parseDocument(f lab.Family, text string) (Object, error) {
 
 // complete adds fields that the API server or kubectl would add.
 func (o Object) complete() error {
-	v, err := version(o.Kind())
-	if err != nil {
-		return err
+	version, known := map[string]string{
+		"Service": "v1", "Node": "v1", "EndpointSlice": "discovery.k8s.io/v1", "ServiceCIDR": "networking.k8s.io/v1",
+	}[o.Kind()]
+	if !known {
+		return fmt.Errorf("kind %q is none of Service, EndpointSlice, Node, ServiceCIDR", o.Kind())
 	}
-	o["apiVersion"] = v
+	o["apiVersion"] = version
 	meta, ok := o["metadata"].(map[string]any)
 	if !ok || o.Name() == "" {
 		return fmt.Errorf("%s without metadata.name", o.Kind())
 	}
-	if IsNamespaced(o.Kind()) && o.Namespace() == "" {
+	if o.Kind() != "Node" && o.Kind() != "ServiceCIDR" && o.Namespace() == "" {
 		meta["namespace"] = "default"
 	}
 	if o.Kind() == "Service" {
@@ -105,10 +88,8 @@ func (o Object) complete() error {
 func (o Object) completeService() {
 	spec := o.at("spec")
 	ips := spec.list("clusterIPs")
-	for i, ip := range ips {
-		if text, ok := ip.(string); ok && i == 0 {
-			spec["clusterIP"] = text
-		}
+	if len(ips) > 0 {
+		spec["clusterIP"] = ips[0]
 	}
 	if len(ips) == 2 {
 		spec["ipFamilyPolicy"] = "RequireDualStack"

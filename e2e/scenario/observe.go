@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -54,11 +55,9 @@ type (
 
 func readTracked(a *arguments) any {
 	s := &Tracked{Protocol: a.protocol(), To: a.target()}
-	if len(a.expected) == 1 && a.expected[0] == "none" {
-		a.expected = nil
-		return s
+	if words := a.takeExpected(); !slices.Equal(words, []string{"none"}) {
+		s.Backends = a.backends(words)
 	}
-	s.Backends = a.backends()
 	return s
 }
 

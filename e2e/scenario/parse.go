@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
@@ -26,20 +27,7 @@ func Load(fsys fs.FS) ([]*Scenario, error) {
 		list, err := Parse(name, string(text))
 		out, errs = append(out, list...), append(errs, err)
 	}
-	return out, errors.Join(append(errs, unique(out))...)
-}
-
-// unique fails when two scenarios of a file have the same name.
-func unique(list []*Scenario) error {
-	seen := map[string]bool{}
-	for _, s := range list {
-		key := s.File + "/" + s.Name
-		if seen[key] {
-			return fmt.Errorf("%s.txt:%d: a second scenario is called %q", s.File, s.Line, s.Name)
-		}
-		seen[key] = true
-	}
-	return nil
+	return out, errors.Join(errs...)
 }
 
 // Parse reads one file. It reports all mistakes in it at once, each with its line.
@@ -94,7 +82,11 @@ func (p *parser) fail(line int, format string, args ...any) {
 
 func (p *parser) block(b block) {
 	if name, ok := strings.CutPrefix(b.text, "== "); ok {
-		p.scenarios = append(p.scenarios, &Scenario{Name: strings.TrimSpace(name), Line: b.line, Families: lab.Families()})
+		name = strings.TrimSpace(name)
+		if slices.ContainsFunc(p.scenarios, func(s *Scenario) bool { return s.Name == name }) {
+			p.fail(b.line, "a second scenario is called %q", name)
+		}
+		p.scenarios = append(p.scenarios, &Scenario{Name: name, Line: b.line, Families: lab.Families()})
 		return
 	}
 	if len(p.scenarios) == 0 {

@@ -259,6 +259,7 @@ func TestErrorsOfFiles(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"no scenario", "\nrestart\n", "f.txt:2: this line stands before the first scenario"},
 		{"no steps", "== one\n== two\nrestart\n", `f.txt:1: scenario "one" has no steps`},
+		{"a name twice", "== one\nrestart\n== one\nrestart\n", `f.txt:3: a second scenario is called "one"`},
 		{"all errors at once", "== one\njump\nrestart\nfly\n", "f.txt:2: no step is called \"jump\"\nf.txt:4: no step is called \"fly\""},
 	} {
 		if _, err := Parse("f.txt", tt.text); err == nil || !strings.Contains(err.Error(), tt.want) {
