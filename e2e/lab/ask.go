@@ -11,7 +11,7 @@ func OpenAndAsk(q Question) (f *Flow, r Result) {
 	if err != nil {
 		r = resultOf(err)
 	} else {
-		r = f.First(q.Patience)
+		r = f.exchange(q.Patience, !f.protocol.serverSpeaksFirst())
 	}
 	r.Repeated = repeated
 	return f, r
@@ -20,9 +20,8 @@ func OpenAndAsk(q Question) (f *Flow, r Result) {
 // Ask does the same from inside the namespace.
 func (n *Namespace) Ask(q Question) Result { return closed(n.Open, q) }
 
-// Open makes a connection from inside the namespace and gets one answer. The flow stays open if there was an answer;
-// otherwise it is nil.
-func (n *Namespace) Open(q Question) (f *Flow, r Result) {
+// OpenAndAsk does the same from inside the namespace.
+func (n *Namespace) OpenAndAsk(q Question) (f *Flow, r Result) {
 	err := n.Do(func() error {
 		f, r = OpenAndAsk(q)
 		return nil
@@ -30,6 +29,13 @@ func (n *Namespace) Open(q Question) (f *Flow, r Result) {
 	if err != nil {
 		return nil, Result{Outcome: Failed, Err: err}
 	}
+	return f, r
+}
+
+// Open makes a connection from inside the namespace and gets one answer. The flow stays open if there was an answer;
+// otherwise it is nil.
+func (n *Namespace) Open(q Question) (*Flow, Result) {
+	f, r := n.OpenAndAsk(q)
 	if f != nil && r.Outcome != Answered {
 		f.Close()
 		f = nil

@@ -75,13 +75,11 @@ func (s *apiServer) Delete(o scenario.Object) error {
 
 func untyped(o scenario.Object) runtime.Object { return &unstructured.Unstructured{Object: o} }
 
-var errNoEvents = errors.New("only an API server has Events: add an only-apiserver line to the scenario")
-
 // event fails unless the API server has the Event.
 func (w *objects) event(do *scenario.Event) error {
 	s, ok := w.source.(*apiServer)
 	if !ok {
-		return errNoEvents
+		return errors.New("only an API server has Events: add an only-apiserver line to the scenario")
 	}
 	list, err := s.plane.Client.EventsV1().Events("default").List(context.Background(), metav1.ListOptions{})
 	if err != nil {

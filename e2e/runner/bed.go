@@ -59,7 +59,7 @@ func NewBed(o Options) (*Bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := assemble(o, world, newProxy(o.Proxy, world.Node, o.Dir))
+	b := assemble(o, world, &proxy{program: o.Proxy, node: world.Node, dir: o.Dir})
 	if err := b.openSource(); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -79,9 +79,9 @@ func assemble(o Options, world *lab.World, p *proxy) *Bed {
 
 func (b *Bed) openSource() error {
 	if b.options.Source == FromManifests {
-		s, err := newManifests(filepath.Join(b.options.Dir, "manifests"))
+		s := &manifests{filepath.Join(b.options.Dir, "manifests")}
 		b.objects.source = s
-		return err
+		return os.MkdirAll(s.dir, 0o755)
 	}
 	plane, err := apiserver.StartIn(b.world, apiserver.Options{
 		Binaries: b.options.ControlPlane, Dir: b.options.Dir, ServiceRanges: strings.Join(lab.Both("SERVICES"), ","),
@@ -156,14 +156,10 @@ func (n *node) changeAddress(do *scenario.Address) error {
 // sysctl changes a setting of the node. The end of the scenario restores it.
 func (n *node) sysctl(do *scenario.Sysctl) error {
 	name, _, _ := strings.Cut(do.Setting, "=")
-	var was []byte
-	err := n.world.Node.Do(func() (err error) {
-		was, err = os.ReadFile("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
-		return err
-	})
+	was, err := n.world.Node.Command("cat", "/proc/sys/"+strings.ReplaceAll(name, ".", "/"))
 	if err != nil {
-		return fmt.Errorf("read %s: %w", name, err)
+		return err
 	}
-	n.undo = append(n.undo, func() error { return n.world.Node.Sysctl(name + "=" + strings.TrimSpace(string(was))) })
+	n.undo = append(n.undo, func() error { return n.world.Node.Sysctl(name + "=" + strings.TrimSpace(was)) })
 	return n.world.Node.Sysctl(do.Setting)
 }

@@ -16,13 +16,16 @@ import (
 // tracked compares the endpoints to which the node tracks flows with the expected ones.
 func (c *clients) tracked(do *scenario.Tracked) error {
 	to := c.address(do.To)
+	if do.Protocol == lab.SCTP { // the list of flows shows no ports
+		to = netip.AddrPortFrom(to.Addr(), 0)
+	}
 	list, err := c.world.Node.Flows(c.family)
 	if err != nil {
 		return err
 	}
 	var got []string
 	for _, f := range list {
-		if f.Protocol == do.Protocol && f.To == portless(do.Protocol, to) {
+		if f.Protocol == do.Protocol && f.To == to {
 			got = append(got, endpointName(f.Server))
 		}
 	}
@@ -34,19 +37,11 @@ func (c *clients) tracked(do *scenario.Tracked) error {
 	return nil
 }
 
-// portless is the target as the list of flows shows it: for SCTP without ports.
-func portless(p lab.Protocol, to netip.AddrPort) netip.AddrPort {
-	if p == lab.SCTP {
-		return netip.AddrPortFrom(to.Addr(), 0)
-	}
-	return to
-}
-
 // endpointName is the name of an endpoint in scenarios.
 func endpointName(at netip.AddrPort) string {
 	port := at.Port()
 	if port == 0 {
-		port = lab.Ports()[0] // an SCTP flow, see portless
+		port = lab.Ports()[0] // an SCTP flow, see tracked
 	}
 	for _, pod := range append(lab.Pods(), "host") {
 		if lab.PodAddress(lab.FamilyOf(at.Addr()), pod) == at.Addr() {

@@ -24,11 +24,19 @@ func (c *clients) explains(p *scenario.Probe) error {
 	if c.proxy.program.Kind != Verdict || p.Ref != "" {
 		return nil
 	}
-	v, err := c.askExplain(p.Call)
+	to, from := c.address(p.To), p.From
+	if from != lab.Node {
+		from = lab.Address(lab.FamilyOf(to.Addr()), strings.ToUpper(from)).String() // pods, x, y and remote have names of their own
+	}
+	out, err := c.world.Node.Command(c.proxy.program.Binary, "explain", "--json", from, fmt.Sprintf("%s/%s", to, p.Protocol))
 	if err != nil {
 		return err
 	}
-	if !v.agrees(p) {
+	var answer struct{ Verdict explained }
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		return err
+	}
+	if v := answer.Verdict; !v.agrees(p) {
 		return fmt.Errorf("verdict explain says: %s (source seen: %s)", v.Text, v.SourceSeen)
 	}
 	return nil
@@ -47,19 +55,6 @@ func (v *explained) agrees(p *scenario.Probe) bool {
 			v.SourceSeen == p.Source || v.SourceSeen == "both")
 	}
 	return ok
-}
-
-func (c *clients) askExplain(call scenario.Call) (*explained, error) {
-	to, from := c.address(call.To), call.From
-	if from != lab.Node {
-		from = lab.Address(lab.FamilyOf(to.Addr()), strings.ToUpper(from)).String() // pods, x, y and remote have names of their own
-	}
-	out, err := c.world.Node.Command(c.proxy.program.Binary, "explain", "--json", from, fmt.Sprintf("%s/%s", to, call.Protocol))
-	if err != nil {
-		return nil, err
-	}
-	var answer struct{ Verdict explained }
-	return &answer.Verdict, json.Unmarshal([]byte(out), &answer)
 }
 
 // sameBackends compares endpoints with the pods that must answer.

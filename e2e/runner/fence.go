@@ -2,7 +2,6 @@ package runner
 
 import (
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
@@ -49,12 +48,7 @@ func (f *fence) post() error {
 			return fmt.Errorf("fence: %w", err)
 		}
 	}
-	return f.passed(f.clients.address(scenario.Target{Name: "FENCE", Port: port}), target)
-}
-
-// passed waits until a connection through the fence reaches the target port.
-func (f *fence) passed(to netip.AddrPort, target uint16) error {
-	q := lab.Question{Protocol: lab.TCP, To: to, Patience: 200 * time.Millisecond}
+	q := lab.Question{Protocol: lab.TCP, To: lab.AddressPort(f.clients.family, "FENCE", port), Patience: 200 * time.Millisecond}
 	var last lab.Result
 	return f.clients.world.Node.Do(func() error {
 		for end := time.Now().Add(fencePatience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
@@ -67,7 +61,7 @@ func (f *fence) passed(to netip.AddrPort, target uint16) error {
 			}
 		}
 		return fmt.Errorf("the proxy has not followed a change of Services within %s: a connection to %s was %s; "+
-			"the proxy's log ends:\n%s", fencePatience, to, last, f.clients.proxy.running().Log(15))
+			"the proxy's log ends:\n%s", fencePatience, q.To, last, f.clients.proxy.running().Log(15))
 	})
 }
 

@@ -26,13 +26,6 @@ func key(o scenario.Object) string { return o.Kind() + "/" + o.Namespace() + "/"
 // manifests writes objects into a folder, one file for each object.
 type manifests struct{ dir string }
 
-func newManifests(dir string) (*manifests, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("create the folder for manifests: %w", err)
-	}
-	return &manifests{dir}, nil
-}
-
 // Arguments implements source.
 func (s *manifests) Arguments() []string { return []string{"--manifests=" + s.dir} }
 

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -32,11 +33,7 @@ const (
 
 // probe tries until the expectation is met.
 func (c *clients) probe(p *scenario.Probe) error {
-	limit := patience
-	if p.Within > 0 {
-		limit = p.Within
-	}
-	return within(limit, func() error {
+	return within(cmp.Or(p.Within, patience), func() error {
 		if err := c.probeOnce(p); err != nil {
 			return err
 		}
@@ -124,18 +121,11 @@ func (c *clients) open(do *scenario.Open) error {
 		return err
 	}
 	return until(func() error {
-		var f *lab.Flow
-		var r lab.Result
-		err := place.Do(func() error {
-			f, r = lab.OpenAndAsk(q)
-			return nil
-		})
-		if err == nil && f == nil {
-			err = fmt.Errorf("open the flow: %s", r)
+		f, r := place.OpenAndAsk(q)
+		if f == nil {
+			return fmt.Errorf("open the flow: %s", r)
 		}
-		if err != nil {
-			return err
-		}
+		var err error
 		if do.Outcome == lab.Answered {
 			err = c.good(r, do.Backends, do.Source)
 		} else if r.Outcome != do.Outcome {

@@ -11,7 +11,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// Kind says which proxy is under test.
+// Kind says which proxy is under test. Its tables in the kernel have the same name.
 type Kind string
 
 // The proxies.
@@ -59,14 +59,6 @@ func (p Proxy) command(arguments []string) []string {
 	return slices.Concat([]string{p.Binary}, common, upstream, arguments)
 }
 
-// tables are the tables that the program leaves in the kernel.
-func (p Proxy) tables() []string {
-	if p.Kind == Verdict {
-		return []string{"ip verdict", "ip6 verdict"}
-	}
-	return []string{"ip kube-proxy", "ip6 kube-proxy"}
-}
-
 // proxy is the running program.
 type proxy struct {
 	program   Proxy
@@ -77,10 +69,6 @@ type proxy struct {
 	mu      sync.Mutex
 	process *lab.Process
 	failure error // of an attempt to start kube-proxy again
-}
-
-func newProxy(program Proxy, node *lab.Namespace, dir string) *proxy {
-	return &proxy{program: program, node: node, dir: dir}
 }
 
 // start starts the program.
@@ -164,8 +152,8 @@ func (p *proxy) clean() error {
 	// "add table ...; delete table ..." would fail: nobody may add a table that persists again without its flags.
 	there, err := p.node.Command("nft", "list", "tables")
 	errs := []error{err}
-	for _, t := range p.program.tables() {
-		if strings.Contains(there, "table "+t+"\n") {
+	for _, family := range []string{"ip", "ip6"} {
+		if t := family + " " + string(p.program.Kind); strings.Contains(there, "table "+t+"\n") {
 			_, err := p.node.Command("nft", "delete table "+t)
 			errs = append(errs, err)
 		}

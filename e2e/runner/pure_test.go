@@ -4,7 +4,6 @@ import (
 	"math"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +19,7 @@ func bed(o Options) *Bed {
 	if o.Family == 0 {
 		o.Family = lab.IPv4
 	}
-	return assemble(o, nil, newProxy(o.Proxy, nil, ""))
+	return assemble(o, nil, &proxy{program: o.Proxy})
 }
 
 func TestMerge(t *testing.T) {
@@ -225,8 +224,7 @@ func TestCommandWithIPVS(t *testing.T) {
 
 // TestManifests expects one file for each object.
 func TestManifests(t *testing.T) {
-	s, err := newManifests(filepath.Join(t.TempDir(), "manifests"))
-	lab.Must(t, err)
+	s := &manifests{t.TempDir()}
 	object := func(kind, namespace string) scenario.Object {
 		return scenario.Object{"kind": kind, "metadata": map[string]any{"name": "web", "namespace": namespace}}
 	}
