@@ -169,14 +169,9 @@ func nth(p netip.Prefix, n int) netip.Addr {
 }
 
 func addrOf(a net.Addr) netip.Addr {
-	switch a := a.(type) {
-	case *net.TCPAddr:
-		return a.AddrPort().Addr().Unmap()
-	case *net.UDPAddr:
-		return a.AddrPort().Addr().Unmap()
-	case *net.IPAddr:
-		ip, _ := netip.AddrFromSlice(a.IP)
-		return ip.Unmap()
+	if at, err := netip.ParseAddrPort(a.String()); err == nil {
+		return at.Addr().Unmap()
 	}
-	return netip.Addr{}
+	ip, _ := netip.ParseAddr(a.String()) // that of a raw socket has no port
+	return ip.Unmap()
 }

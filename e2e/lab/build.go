@@ -44,20 +44,19 @@ func (w *World) makePlaces() error {
 
 // void is the link to which the gateway routes all unknown addresses. A rule answers there, because the kernel's own
 // "unreachable" has a rate limit for the whole machine (net.ipv4.route.error_burst).
-const void = "void"
-
-func (n *Namespace) refuse(link string) error {
-	return n.Load("add table inet gateway\n" +
+const (
+	void   = "void"
+	refuse = "add table inet gateway\n" +
 		"add chain inet gateway forward { type filter hook forward priority 0; }\n" +
-		"add rule inet gateway forward oifname " + link + " reject with icmpx type host-unreachable\n")
-}
+		"add rule inet gateway forward oifname " + void + " reject with icmpx type host-unreachable\n"
+)
 
 // connectOutside joins the node and the clients by a bridge in the gateway.
 func (w *World) connectOutside() error {
 	g, x, y := w.places[gateway], w.places[Outside], w.places[outsideToo]
 	err := errors.Join(
 		join(g, "to-node", w.Node, OutsideLink), join(g, "to-x", x, uplink), join(g, "to-y", y, uplink),
-		g.Bridge("bridge", "to-node", "to-x", "to-y"), join(g, void, g, void+"-end"), g.refuse(void),
+		g.Bridge("bridge", "to-node", "to-x", "to-y"), join(g, void, g, void+"-end"), g.Load(refuse),
 	)
 	if err != nil {
 		return err

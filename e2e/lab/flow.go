@@ -170,11 +170,6 @@ func retransmits(fd int) (int, error) {
 	return int(info.Total_retrans), nil
 }
 
-// First gets the first answer.
-func (f *Flow) First(patience time.Duration) Result {
-	return f.exchange(patience, !f.protocol.serverSpeaksFirst())
-}
-
 // Send asks again over the open flow and waits for the answer.
 func (f *Flow) Send(patience time.Duration) Result { return f.exchange(patience, true) }
 

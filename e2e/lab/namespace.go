@@ -1,6 +1,9 @@
 package lab
 
 import (
+	"context"
+	"io"
+	"net/http"
 	"net/netip"
 
 	"github.com/verdict-proxy/verdict/e2e/netns"
@@ -39,4 +42,27 @@ func (n *Namespace) LimitICMP(on bool) error {
 		return n.Sysctl("net.ipv4.icmp_ratelimit=1000", "net.ipv4.icmp_ratemask=6168", "net.ipv6.icmp.ratelimit=1000")
 	}
 	return n.Sysctl("net.ipv4.icmp_ratelimit=0", "net.ipv4.icmp_ratemask=0", "net.ipv6.icmp.ratelimit=0")
+}
+
+// Page is the answer to an HTTP request.
+type Page struct {
+	Code   int
+	Header http.Header
+	Body   string
+}
+
+// Get makes an HTTP request from inside the namespace, over a connection of its own.
+func (n *Namespace) Get(ctx context.Context, url string) (p Page, err error) {
+	client := http.Client{Transport: &http.Transport{DialContext: n.DialContext, DisableKeepAlives: true}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return p, err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return p, err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	return Page{Code: answer.StatusCode, Header: answer.Header, Body: string(body)}, err
 }

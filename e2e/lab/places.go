@@ -3,6 +3,7 @@ package lab
 import (
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // The places in which clients can be, besides the pods.
@@ -38,14 +39,12 @@ func podLink(pod string) string {
 // hostPod is the name with which the server in the node's own network answers.
 const hostPod = "host"
 
-func upper(pod string) string { return string(pod[0] - 'a' + 'A') }
-
 // PodAddress is the address of a pod. The pod "host" uses the node's own network.
 func PodAddress(f Family, pod string) netip.Addr {
 	if pod == hostPod {
 		return Address(f, "NODE")
 	}
-	return Address(f, upper(pod))
+	return Address(f, strings.ToUpper(pod))
 }
 
 // Names of the Nodes.

@@ -30,28 +30,28 @@ const (
 		"add rule inet lab out meta l4proto sctp @th,96,8 6 drop\n"
 )
 
-// sctpPacket is a packet with one chunk, INIT or INIT ACK.
+// sctpHeader is what stands before the text of a packet with one chunk, INIT or INIT ACK, that has one parameter.
+type sctpHeader struct {
+	Sport, Dport    uint16
+	Vtag, Checksum  uint32 // the tag is that in the receiver's own INIT
+	Chunk, Flags    uint8
+	ChunkLen        uint16
+	InitTag, Window uint32
+	Out, In         uint16 // streams
+	FirstTSN        uint32
+	Param, ParamLen uint16
+}
+
 type sctpPacket struct {
-	sport, dport uint16
-	vtag         uint32 // the tag in the receiver's own INIT
-	chunk        uint8
-	initTag      uint32
-	text         []byte
+	sctpHeader
+	text []byte
 }
 
 func (p *sctpPacket) encode() []byte {
-	b := make([]byte, sctpFixed+4, sctpFixed+4+len(p.text)+3)
-	binary.BigEndian.PutUint16(b, p.sport)
-	binary.BigEndian.PutUint16(b[2:], p.dport)
-	binary.BigEndian.PutUint32(b[4:], p.vtag)
-	b[12] = p.chunk
-	binary.BigEndian.PutUint16(b[14:], uint16(sctpFixed-12+4+len(p.text)))
-	binary.BigEndian.PutUint32(b[16:], p.initTag)
-	binary.BigEndian.PutUint32(b[20:], 1<<16)   // window
-	binary.BigEndian.PutUint32(b[24:], 1<<16|1) // one stream each way
-	binary.BigEndian.PutUint32(b[28:], p.initTag)
-	binary.BigEndian.PutUint16(b[32:], sctpCookie)
-	binary.BigEndian.PutUint16(b[34:], uint16(4+len(p.text)))
+	h := p.sctpHeader
+	h.ChunkLen, h.Window, h.Out, h.In, h.FirstTSN = uint16(sctpFixed-12+4+len(p.text)), 1<<16, 1, 1, p.InitTag
+	h.Param, h.ParamLen = sctpCookie, uint16(4+len(p.text))
+	b, _ := binary.Append(nil, binary.BigEndian, h) // all fields have a fixed size
 	b = append(b, p.text...)
 	for len(b)%4 != 0 {
 		b = append(b, 0)
@@ -61,17 +61,13 @@ func (p *sctpPacket) encode() []byte {
 }
 
 func decodeSCTP(b []byte) (p sctpPacket, ok bool) {
-	if len(b) < sctpFixed+4 {
+	_, err := binary.Decode(b, binary.BigEndian, &p.sctpHeader)
+	end := sctpFixed + int(p.ParamLen)
+	if err != nil || p.ParamLen < 4 || end > len(b) {
 		return p, false
 	}
-	text := int(binary.BigEndian.Uint16(b[34:]))
-	if text < 4 || sctpFixed+text > len(b) {
-		return p, false
-	}
-	return sctpPacket{
-		sport: binary.BigEndian.Uint16(b), dport: binary.BigEndian.Uint16(b[2:]), vtag: binary.BigEndian.Uint32(b[4:]),
-		chunk: b[12], initTag: binary.BigEndian.Uint32(b[16:]), text: b[sctpFixed+4 : sctpFixed+text],
-	}, true
+	p.text = b[sctpFixed+4 : end]
+	return p, true
 }
 
 func domain(f Family) int {
@@ -104,12 +100,8 @@ func receiveSCTP(conn *net.IPConn) (p sctpPacket, from netip.Addr, ok bool, err 
 
 // newInit is a request to a port.
 func newInit(to uint16) sctpPacket {
-	return sctpPacket{sport: uint16(20000 + rand.IntN(40000)), dport: to, chunk: sctpInit, initTag: rand.Uint32() | 1}
-}
-
-// answers reports whether a packet is the reply to a request.
-func (p *sctpPacket) answers(request *sctpPacket) bool {
-	return p.chunk == sctpInitAck && p.dport == request.sport && p.vtag == request.initTag
+	header := sctpHeader{Sport: uint16(20000 + rand.IntN(40000)), Dport: to, Chunk: sctpInit, InitTag: rand.Uint32() | 1}
+	return sctpPacket{sctpHeader: header}
 }
 
 // answer waits for the reply to a request.
@@ -119,7 +111,7 @@ func (p *sctpPacket) answer(conn *net.IPConn) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ok && got.answers(p) {
+		if ok && got.Chunk == sctpInitAck && got.Dport == p.Sport && got.Vtag == p.InitTag {
 			return got.text, nil
 		}
 	}

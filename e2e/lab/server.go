@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -31,7 +32,7 @@ func (w *World) serve() error {
 			continue // a raw socket there would also receive the packets that the node forwards
 		}
 		if err := w.serveSCTP(place); err != nil {
-			return fmt.Errorf("serve SCTP in %s: %w", place, err)
+			return err
 		}
 	}
 	return nil
@@ -61,17 +62,24 @@ func (w *World) ServeKernelSCTP(pod string, port uint16) error {
 
 // accept answers connections to a listener of a place.
 func (w *World) accept(place, as string, port uint16, listen func() (net.Listener, error)) error {
-	var listener net.Listener
-	err := w.places[place].Do(func() (err error) {
-		listener, err = listen()
+	listener, err := listenIn(w, place, listen)
+	if err == nil {
+		go Accept(listener, as, port)
+	}
+	return err
+}
+
+// listenIn opens a socket in a place. It is closed when the world ends.
+func listenIn[S io.Closer](w *World, place string, listen func() (S, error)) (socket S, err error) {
+	err = w.places[place].Do(func() (err error) {
+		socket, err = listen()
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("serve at port %d of %s: %w", port, place, err)
+		return socket, fmt.Errorf("serve in %s: %w", place, err)
 	}
-	w.closer = append(w.closer, listener.Close)
-	go Accept(listener, as, port)
-	return nil
+	w.closer = append(w.closer, socket.Close)
+	return socket, nil
 }
 
 // Accept answers the connections to a listener, under a name, until the listener is closed.
@@ -102,17 +110,11 @@ func answerConnection(conn net.Conn, as string, port uint16) {
 
 // serveUDP answers every datagram.
 func (w *World) serveUDP(place, as string, port uint16) error {
-	var conn *net.UDPConn
-	err := w.places[place].Do(func() (err error) {
-		conn, err = net.ListenUDP("udp", &net.UDPAddr{Port: int(port)})
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("serve at port %d of %s: %w", port, place, err)
+	conn, err := listenIn(w, place, func() (*net.UDPConn, error) { return net.ListenUDP("udp", &net.UDPAddr{Port: int(port)}) })
+	if err == nil {
+		go Reply(conn, as, port)
 	}
-	w.closer = append(w.closer, conn.Close)
-	go Reply(conn, as, port)
-	return nil
+	return err
 }
 
 // Reply answers every datagram, under a name, until the socket is closed.
@@ -137,15 +139,10 @@ func (w *World) serveSCTP(place string) error {
 		return fmt.Errorf("drop the kernel's own answers: %w", err)
 	}
 	for _, network := range []string{"ip4:132", "ip6:132"} { // raw sockets are of one family
-		var conn *net.IPConn
-		err := w.places[place].Do(func() (err error) {
-			conn, err = net.ListenIP(network, nil)
-			return err
-		})
+		conn, err := listenIn(w, place, func() (*net.IPConn, error) { return net.ListenIP(network, nil) })
 		if err != nil {
 			return err
 		}
-		w.closer = append(w.closer, conn.Close)
 		go answerINIT(conn, place)
 	}
 	return nil
@@ -157,13 +154,12 @@ func answerINIT(conn *net.IPConn, as string) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if !ok || p.chunk != sctpInit || !slices.Contains(Ports(), p.dport) {
+		if !ok || p.Chunk != sctpInit || !slices.Contains(Ports(), p.Dport) {
 			continue
 		}
-		answer := Answer{Pod: as, Port: p.dport, Source: from}
-		reply := sctpPacket{
-			sport: p.dport, dport: p.sport, vtag: p.initTag, chunk: sctpInitAck, initTag: 1, text: answer.line(),
-		}
+		answer := Answer{Pod: as, Port: p.Dport, Source: from}
+		header := sctpHeader{Sport: p.Dport, Dport: p.Sport, Vtag: p.InitTag, Chunk: sctpInitAck, InitTag: 1}
+		reply := sctpPacket{header, answer.line()}
 		// A client that gets no answer reports it.
 		_, _ = conn.WriteToIP(reply.encode(), &net.IPAddr{IP: from.AsSlice()})
 	}

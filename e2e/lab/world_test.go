@@ -31,7 +31,7 @@ func TestEveryoneReachesEveryPod(t *testing.T) {
 		for _, from := range []string{Node, Remote, "x", "y", "a", "b", "c", "d"} {
 			for _, pod := range Pods() {
 				for _, p := range []Protocol{TCP, UDP, SCTP} {
-					q := Question{Protocol: p, To: netip.AddrPortFrom(Address(f, upper(pod)), 8081)}
+					q := Question{Protocol: p, To: netip.AddrPortFrom(Address(f, strings.ToUpper(pod)), 8081)}
 					r := w.ask(from, q)
 					if r.Outcome != Answered || r.Answer.Pod != pod || r.Answer.Port != 8081 || r.Answer.Source != r.Client {
 						t.Errorf("%s from %s to %s over %s: %v, client %s", p, from, pod, f, r, r.Client)
@@ -160,7 +160,7 @@ func TestServe(t *testing.T) {
 			}
 		}
 	}
-	if err := w.Serve("a", "again", 9000); err == nil || !strings.Contains(err.Error(), "port 9000 of a") {
+	if err := w.Serve("a", "again", 9000); err == nil || !strings.Contains(err.Error(), "serve in a: listen tcp :9000") {
 		t.Errorf("a second server at the port: %v", err)
 	}
 }

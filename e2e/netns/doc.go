@@ -1,11 +1,9 @@
 // Package netns makes network namespaces on the real kernel, as root or as an ordinary user. A namespace has no name in
 // the file system, so the kernel removes it after its last user has gone, even when that user crashes.
 //
-//	namespace.go  make a namespace; run functions and programs in it
+//	namespace.go  make a namespace; run functions and programs in it; connect from it
 //	link.go       links and addresses; route.go: routes
-//	dial.go       connections from inside a namespace
-//	testing.go    namespaces that end with a test; tests of an ordinary user
-//	user.go       programs in a user namespace of their own
+//	testing.go    namespaces that end with a test; tests of an ordinary user, in a user namespace
 //	lose.go       take a socket away from its owner
 //
 // The tests of every package use it, and so do the programs in e2e that measure. The product must not import it, and it

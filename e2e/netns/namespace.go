@@ -2,10 +2,12 @@ package netns
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -109,6 +111,16 @@ func (n *Namespace) Do(fn func() error) error {
 	return <-done
 }
 
+// DialContext connects from inside the namespace. It has the form that clients of HTTP ask for.
+func (n *Namespace) DialContext(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	err = n.Do(func() error {
+		var d net.Dialer
+		conn, err = d.DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
 // Start starts a process inside the namespace. The process dies with the namespace or with this program.
 func (n *Namespace) Start(cmd *exec.Cmd) error {
 	if cmd.SysProcAttr == nil {
@@ -166,20 +178,15 @@ func (n *Namespace) Sysctl(settings ...string) error {
 	return n.Do(func() error {
 		var errs []error
 		for _, s := range settings {
-			errs = append(errs, n.sysctl(s))
+			name, value, ok := strings.Cut(s, "=")
+			err := errors.New("it has no value; write NAME=VALUE")
+			if ok {
+				err = os.WriteFile("/proc/sys/"+strings.ReplaceAll(name, ".", "/"), []byte(value), 0)
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("set sysctl %s in network namespace %s: %w", s, n.Name, err))
+			}
 		}
 		return errors.Join(errs...)
 	})
-}
-
-func (n *Namespace) sysctl(setting string) error {
-	name, value, ok := strings.Cut(setting, "=")
-	if !ok {
-		return fmt.Errorf("set sysctl %q in network namespace %s: it has no value; write NAME=VALUE", setting, n.Name)
-	}
-	path := "/proc/sys/" + strings.ReplaceAll(name, ".", "/")
-	if err := os.WriteFile(path, []byte(value), 0); err != nil {
-		return fmt.Errorf("set sysctl %s in network namespace %s: %w", setting, n.Name, err)
-	}
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -47,6 +48,16 @@ func startAgain() int {
 	}
 	fmt.Fprintf(os.Stderr, "start the tests in a user namespace: %v; allow user namespaces or run the tests as root\n", err)
 	return 1
+}
+
+// AsRoot are the attributes of a process that is root of a user namespace of its own, and in further new namespaces
+// such as unix.CLONE_NEWNET. An ordinary user may start such a process.
+func AsRoot(namespaces uintptr) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER | namespaces,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+	}
 }
 
 // SkipBefore skips a test because the kernel lacks something that came with a version of Linux. Under that version and
