@@ -25,10 +25,10 @@ const oneRule = `table ip by-hand {
 
 // lane is a path with a destination on it.
 type lane struct {
-	path  *Path
-	to    netip.AddrPort
-	sum   Connections
-	rates []float64
+	path       *Path
+	to         netip.AddrPort
+	handshakes Sample
+	rates      []float64
 }
 
 func (l *lane) dial() error {
@@ -36,15 +36,8 @@ func (l *lane) dial() error {
 	if err != nil {
 		return err
 	}
-	l.sum.Add(c)
-	l.rates = append(l.rates, c.Rate())
+	l.handshakes, l.rates = append(l.handshakes, c.Handshakes...), append(l.rates, c.Rate())
 	return nil
-}
-
-// report adds figures of the lane, whose names begin with that of its path.
-func (l *lane) report(f Figures, path string) {
-	l.sum.Handshakes.Report(f, path)
-	f[path+"connections/sec"] = MedianOf(l.rates)
 }
 
 // Compare returns what opens connections to a frontend over the proxy's path, through one rule on a second path, and without
@@ -55,25 +48,22 @@ func Compare(tb testing.TB, proxy *Path, frontend netip.AddrPort) (run func(Figu
 	lab.Must(tb, byHand.Node.Load(fmt.Sprintf(oneRule, frontend.Addr(), frontend.Port(), Server(0), ServerPort)))
 	return func(f Figures) {
 		tb.Helper()
-		compare(tb, []*lane{
+		lanes := []*lane{
 			{path: proxy, to: frontend}, {path: byHand, to: frontend}, {path: none, to: netip.AddrPortFrom(Server(0), ServerPort)},
-		}, f)
-	}
-}
-
-func compare(tb testing.TB, lanes []*lane, f Figures) {
-	tb.Helper()
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // no collection in the middle of a batch
-	for i := range rounds {
-		for j := range lanes {
-			lab.Must(tb, lanes[(i+j)%len(lanes)].dial())
 		}
+		defer debug.SetGCPercent(debug.SetGCPercent(-1)) // no collection in the middle of a batch
+		for i := range rounds {
+			for j := range lanes {
+				lab.Must(tb, lanes[(i+j)%len(lanes)].dial())
+			}
+		}
+		for i, path := range []string{"proxy-", "one-rule-", "no-rule-"} {
+			lanes[i].handshakes.Report(f, path)
+			f[path+"connections/sec"] = MedianOf(lanes[i].rates)
+		}
+		f["proxy-to-one-rule"] = MedianRatio(lanes[0].rates, lanes[1].rates)
+		f["proxy-to-no-rule"] = MedianRatio(lanes[0].rates, lanes[2].rates)
 	}
-	for i, path := range []string{"proxy-", "one-rule-", "no-rule-"} {
-		lanes[i].report(f, path)
-	}
-	f["proxy-to-one-rule"] = MedianRatio(lanes[0].rates, lanes[1].rates)
-	f["proxy-to-no-rule"] = MedianRatio(lanes[0].rates, lanes[2].rates)
 }
 
 // MedianRatio is the median of the ratios of all rounds.

@@ -45,13 +45,10 @@ func (m Machine) String() string {
 
 // cpuModel is the name of the first processor, or else the architecture.
 func cpuModel() string {
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return runtime.GOARCH
+	if fs, err := procfs.NewDefaultFS(); err == nil {
+		if list, err := fs.CPUInfo(); err == nil && len(list) > 0 {
+			return cmp.Or(list[0].ModelName, runtime.GOARCH)
+		}
 	}
-	list, err := fs.CPUInfo()
-	if err != nil || len(list) == 0 {
-		return runtime.GOARCH
-	}
-	return cmp.Or(list[0].ModelName, runtime.GOARCH)
+	return runtime.GOARCH
 }

@@ -85,17 +85,7 @@ type Connections struct {
 }
 
 // Rate is in connections per second.
-func (c *Connections) Rate() float64 {
-	if c.Elapsed == 0 {
-		return 0
-	}
-	return float64(len(c.Handshakes)) / c.Elapsed.Seconds()
-}
-
-// Add joins two runs.
-func (c *Connections) Add(o Connections) {
-	c.Handshakes, c.Elapsed = append(c.Handshakes, o.Handshakes...), c.Elapsed+o.Elapsed
-}
+func (c *Connections) Rate() float64 { return float64(len(c.Handshakes)) / c.Elapsed.Seconds() }
 
 // Dial opens and closes n TCP connections to an address, one after the other. Client and server are one thread. With virtual
 // links the whole handshake happens inside the system calls of that thread, on one core. It never waits for the

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"image/color"
 	"math"
@@ -36,16 +37,18 @@ func (p *Plot) SVG() string {
 	chart.Y.Label.Text = p.Y
 	for i, l := range p.Lines {
 		if len(l.Points) > 0 {
-			addLine(chart, i, l.Name, l.Points)
 			labels := plotter.XYLabels{XYs: l.Points}
 			for _, at := range l.Points {
 				labels.Labels = append(labels.Labels, Short(at.Y))
 			}
-			values, err := plotter.NewLabels(labels)
-			if err != nil {
+			line, noLine := plotter.NewLine(l.Points)
+			values, noValues := plotter.NewLabels(labels)
+			if err := errors.Join(noLine, noValues); err != nil {
 				panic(err) // a measurement is no number
 			}
-			chart.Add(values)
+			line.Color, line.Width = lineColor(i), vg.Points(2)
+			chart.Add(line, values)
+			chart.Legend.Add(l.Name, line)
 		}
 	}
 	for _, axis := range []*plot.Axis{&chart.X, &chart.Y} {
@@ -97,15 +100,4 @@ func lineColor(i int) color.Color {
 	list := [][3]uint8{{0x09, 0x69, 0xda}, {0xbc, 0x4c, 0}, {0x82, 0x50, 0xdf}, {0x1a, 0x7f, 0x37}}
 	c := list[i%len(list)]
 	return color.RGBA{R: c[0], G: c[1], B: c[2], A: 255}
-}
-
-// addLine adds a line with a name.
-func addLine(chart *plot.Plot, i int, name string, at plotter.XYs) {
-	line, err := plotter.NewLine(at)
-	if err != nil {
-		panic(err) // a measurement is no number
-	}
-	line.Color, line.Width = lineColor(i), vg.Points(2)
-	chart.Add(line)
-	chart.Legend.Add(name, line)
 }

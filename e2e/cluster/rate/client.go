@@ -56,7 +56,10 @@ func (c *Client) Run(ctx context.Context) {
 			continue
 		}
 		running.Go(func() {
-			c.record(c.Connect(target))
+			a := c.Connect(target)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.attempts = append(c.attempts, a)
 			target.running.Store(false)
 		})
 	}
@@ -95,12 +98,6 @@ func (c *Client) Since(begin time.Time) (list []Attempt) {
 	return list
 }
 
-func (c *Client) record(a Attempt) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.attempts = append(c.attempts, a)
-}
-
 // port is the next source port. The client chooses it, so that it knows it for connections that fail. By default, a port returns
 // after 100 seconds at 200 connections a second.
 func (c *Client) port() uint16 {
@@ -115,6 +112,10 @@ func (c *Client) port() uint16 {
 
 // Connect makes one connection.
 func (c *Client) Connect(to *Target) (a Attempt) {
+	answer := c.Answer
+	if answer == nil {
+		answer = ask
+	}
 	a = Attempt{Began: time.Now(), Target: to.String()}
 	deadline := a.Began.Add(c.Patience)
 	conn, err := c.dial(&a, to, deadline)
@@ -122,7 +123,7 @@ func (c *Client) Connect(to *Target) (a Attempt) {
 		a.Handshake = time.Since(a.Began)
 		err = conn.SetDeadline(deadline)
 		if err == nil {
-			a.Server, err = c.answer(conn)
+			a.Server, err = answer(conn)
 		}
 		a.Repeated, _ = lab.Retransmits(conn) // on an open socket it cannot fail
 		_ = conn.Close()
@@ -170,13 +171,6 @@ func (c *Client) dial(a *Attempt, to *Target, deadline time.Time) (conn net.Conn
 	return conn, nil
 }
 
-func (c *Client) answer(conn net.Conn) (server string, err error) {
-	if c.Answer != nil {
-		return c.Answer(conn)
-	}
-	return ask(conn)
-}
-
 // FirstLine reads one line. Over TCP, the server sends it without a request and goes on to answer. The connection then ends by a
 // reset, so that its port is free.
 func FirstLine(conn net.Conn) (server string, err error) {
@@ -192,25 +186,18 @@ func FirstLine(conn net.Conn) (server string, err error) {
 	return strings.TrimSpace(line), err
 }
 
-// ask sends a request and reads the answer to its end. An answer is one line; over UDP, it is one datagram.
+// ask sends a request and reads the answer, which is one line. A connection of TCP ends after it.
 func ask(conn net.Conn) (server string, err error) {
 	if _, err := conn.Write([]byte("?\n")); err != nil {
 		return "", err
 	}
-	var text []byte
-	if _, stream := conn.(*net.TCPConn); stream {
-		text, err = io.ReadAll(conn)
-	} else {
-		text = make([]byte, 200)
-		var n int
-		n, err = conn.Read(text)
-		text = text[:n]
+	answer := bufio.NewReader(conn)
+	line, err := answer.ReadString('\n')
+	if _, stream := conn.(*net.TCPConn); stream && err == nil {
+		_, err = io.Copy(io.Discard, answer)
 	}
 	if err != nil {
 		return "", err
 	}
-	if len(text) == 0 || text[len(text)-1] != '\n' {
-		return "", io.ErrUnexpectedEOF
-	}
-	return string(text[:len(text)-1]), nil
+	return strings.TrimSuffix(line, "\n"), nil
 }

@@ -41,7 +41,7 @@ func TestOutcomes(t *testing.T) {
 		want  Outcome
 		lost  bool
 	}{
-		{"a good server", func(l *net.TCPListener) { go (&Server{Name: "good"}).Serve(l) }, Answered, false},
+		{"a good server", func(l *net.TCPListener) { go Serve(l, "good") }, Answered, false},
 		{"nobody listens", func(l *net.TCPListener) { _ = l.Close() }, Refused, true},
 		{"reset", func(l *net.TCPListener) {
 			go each(l, func(conn *net.TCPConn) { _ = conn.SetLinger(0); _ = conn.Close() })
@@ -71,9 +71,8 @@ func TestOutcomes(t *testing.T) {
 // TestServerFinishes: a server that has closed its listener answers what it has accepted.
 func TestServerFinishes(t *testing.T) {
 	l, at := listen(t)
-	s := &Server{Name: "polite"}
 	served := make(chan error)
-	go func() { served <- s.Serve(l) }()
+	go func() { served <- Serve(l, "polite") }()
 	conn, err := net.Dial("tcp", at.String())
 	if err != nil {
 		t.Fatal(err)
@@ -83,14 +82,13 @@ func TestServerFinishes(t *testing.T) {
 		t.Fatalf("%+v", a)
 	}
 	_ = l.Close()
-	<-served
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	if name, err := ask(conn); name != "polite" || err != nil {
 		t.Errorf("an accepted connection was answered with %q, %v", name, err)
 	}
-	s.Wait()
+	<-served
 }
 
 // TestHandshakeErrors: errors that loopback cannot produce.
@@ -109,7 +107,7 @@ func TestHandshakeErrors(t *testing.T) {
 func TestRate(t *testing.T) {
 	_, silent := listen(t)
 	l, good := listen(t)
-	go (&Server{Name: "good"}).Serve(l)
+	go Serve(l, "good")
 	c := &Client{Targets: []*Target{To(silent), To(good)}, PerSecond: 100, Patience: 4 * time.Second} // one after the other, 50 take 100 s
 	began := time.Now()
 	stop := c.Start()

@@ -26,11 +26,7 @@ func (c *Client) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func Fetch(at string, since time.Time, dial func(ctx context.Context, network, address string) (net.Conn, error)) (list []Attempt, err error) {
 	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 	url := fmt.Sprintf("http://%s/?since=%d", at, since.UnixNano())
-	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := client.Do(request)
+	answer, err := client.Get(url)
 	if err != nil {
 		return nil, fmt.Errorf("ask the client at %s for its connections: %w", at, err)
 	}

@@ -67,11 +67,9 @@ func reply(args []string) error {
 		}
 		_ = listener.Close() // Serve says so
 	}()
-	s := &rate.Server{Name: flags.Arg(0)}
-	if err := s.Serve(listener); !errors.Is(err, net.ErrClosed) {
+	if err := rate.Serve(listener, flags.Arg(0)); !errors.Is(err, net.ErrClosed) {
 		return err
 	}
-	s.Wait()
 	return nil
 }
 
@@ -107,5 +105,5 @@ func serve(name string) error {
 		return fmt.Errorf("serve TCP: %w", err)
 	}
 	go lab.Reply(conn, name, servePort)
-	return (&rate.Server{Name: name}).Serve(listener)
+	return rate.Serve(listener, name)
 }
