@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -93,7 +94,7 @@ func run(o options) error {
 	}
 	alive, total := chosen, len(chosen)
 	for _, s := range o.suites() {
-		r := &runner{root: root, work: work, overlay: changes, suite: s, log: logf, out: o.out, patience: o.patience, skip: o.skip}
+		r := &runner{root: root, work: work, overlay: changes, suite: s, out: o.out, patience: o.patience, skip: o.skip}
 		if err := r.build(names); err != nil {
 			return err
 		}
@@ -147,7 +148,7 @@ func (r *runner) survivors(list []*mutant, end time.Time) (alive []*mutant, ran 
 			lock.Lock()
 			defer lock.Unlock()
 			if by != "" {
-				r.log("%d killed by %s: %s", m.id, by, m)
+				log.Printf("%d killed by %s: %s", m.id, by, m)
 				return nil
 			}
 			if !reached {
@@ -167,8 +168,4 @@ func fate(reached bool) string {
 		return "SURVIVED"
 	}
 	return "UNREACHED"
-}
-
-func logf(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
 }

@@ -139,16 +139,11 @@ func neighbors(op token.Token) []token.Token {
 func (f *finder) binary(e *ast.BinaryExpr) {
 	whole := f.info.Types[e]
 	name, ok := f.typeName(whole.Type)
-	if whole.Value != nil {
-		if e.Op == token.OR && ok && f.mayVary(e) {
-			f.add(e, "lost flag", "zzPick[%s](%s, %s, %s)", name, idMark, f.text(e.X), f.text(e))
-		}
-		return
-	}
-	if e.Op == token.OR && ok {
+	if e.Op == token.OR && ok && (whole.Value == nil || f.mayVary(e)) {
 		f.add(e, "lost flag", "zzPick[%s](%s, %s, %s)", name, idMark, f.text(e.X), f.text(e))
 	}
-	if basic, isBasic := whole.Type.Underlying().(*types.Basic); !ok || isBasic && basic.Info()&types.IsString != 0 {
+	basic, isBasic := whole.Type.Underlying().(*types.Basic)
+	if whole.Value != nil || !ok || isBasic && basic.Info()&types.IsString != 0 {
 		return
 	}
 	for _, op := range neighbors(e.Op) {
