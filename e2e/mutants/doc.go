@@ -21,6 +21,7 @@
 //	operators.go  reads packages with their types; the ways to change code
 //	rules.go      the ways to change rules: a lost part, a swapped constant
 //	noise.go      what is left alone
+//	finder.go     a mutant, and what finds those of a file
 //	edit.go       a copy of the source with all mutants
 //	run.go        builds the test binaries, and runs those that reach a mutant
 package main

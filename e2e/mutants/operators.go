@@ -10,31 +10,6 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// mutant is one change: the text from begin to end becomes new, in which idMark is the number of the mutant. The new text
-// does what the old one did, unless the process runs this mutant.
-type mutant struct {
-	id         int
-	pkg        *packages.Package
-	file       string
-	begin, end int // offsets in the file
-	at         token.Position
-	operator   string
-	old, new   string
-}
-
-const idMark = "\x00"
-
-// finder collects the mutants of a file.
-type finder struct {
-	pkg     *packages.Package
-	info    *types.Info
-	file    string
-	source  []byte
-	syntax  *ast.File
-	parents []ast.Node // of the current node
-	found   []*mutant
-}
-
 // find returns all mutants of the packages that the patterns name.
 func find(dir string, patterns []string) (names []string, found []*mutant, err error) {
 	list, err := packages.Load(&packages.Config{Mode: packages.LoadSyntax, Dir: dir}, patterns...)
@@ -94,28 +69,6 @@ func isFixed(n ast.Node) bool {
 		return true
 	}
 	return false
-}
-
-// parent is the node around the current one.
-func (f *finder) parent() ast.Node {
-	if len(f.parents) == 0 {
-		return nil
-	}
-	return f.parents[len(f.parents)-1]
-}
-
-func (f *finder) offset(p token.Pos) int { return f.pkg.Fset.Position(p).Offset }
-
-// text is the source of a node.
-func (f *finder) text(n ast.Node) string {
-	return string(f.source[f.offset(n.Pos()):f.offset(n.End())])
-}
-
-func (f *finder) add(n ast.Node, operator, format string, args ...any) {
-	f.found = append(f.found, &mutant{
-		pkg: f.pkg, file: f.file, begin: f.offset(n.Pos()), end: f.offset(n.End()), at: f.pkg.Fset.Position(n.Pos()),
-		operator: operator, old: f.text(n), new: fmt.Sprintf(format, args...),
-	})
 }
 
 func (f *finder) negate(cond ast.Expr) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"go/ast"
 	"go/constant"
 	"go/token"
@@ -168,65 +167,4 @@ func prefix(name string) string {
 	}
 	end := strings.IndexFunc(name[1:], func(r rune) bool { return r >= 'A' && r <= 'Z' })
 	return name[:end+1]
-}
-
-// mayVary reports whether a constant may become a call: it is no part of a larger constant, no key, and no label of a
-// switch over types.
-func (f *finder) mayVary(e ast.Expr) bool {
-	switch p := f.parent().(type) {
-	case *ast.KeyValueExpr:
-		return p.Key != e
-	case *ast.CaseClause:
-		return false // the compiler rejects duplicates, and jump tables need constants
-	case ast.Expr:
-		if tv, ok := f.info.Types[p]; ok && tv.Value != nil {
-			return false
-		}
-		if b, ok := p.(*ast.BinaryExpr); ok && (b.Op.String() == "<<" || b.Op.String() == ">>") {
-			return false
-		}
-		if c, ok := p.(*ast.CallExpr); ok && f.info.Types[c.Fun].IsType() {
-			return false
-		}
-	}
-	return true
-}
-
-// typeName is how the file can name a type, if it can.
-func (f *finder) typeName(t types.Type) (name string, ok bool) {
-	if t == nil {
-		return "", false
-	}
-	ok = true
-	name = types.TypeString(types.Default(t), func(p *types.Package) string {
-		if p.Path() == f.pkg.PkgPath {
-			return ""
-		}
-		for _, spec := range f.syntax.Imports {
-			if strings.Trim(spec.Path.Value, `"`) != p.Path() {
-				continue
-			}
-			if spec.Name != nil {
-				return spec.Name.Name
-			}
-			return p.Name()
-		}
-		ok = false
-		return p.Name()
-	})
-	if named, isNamed := t.(*types.Named); isNamed {
-		o := named.Obj()
-		ok = ok && (o.Exported() || o.Pkg() == nil || o.Pkg().Path() == f.pkg.PkgPath)
-	}
-	_, isParameter := t.(*types.TypeParam)
-	_, isTuple := t.(*types.Tuple)
-	basic, isBasic := t.(*types.Basic)
-	if isParameter || isTuple || isBasic && basic.Kind() == types.UntypedNil || strings.ContainsAny(name, "\n") {
-		return "", false
-	}
-	return name, ok
-}
-
-func (m *mutant) String() string {
-	return fmt.Sprintf("%s:%d: %s: %s", m.at.Filename, m.at.Line, m.operator, strings.Join(strings.Fields(m.old), " "))
 }
