@@ -19,10 +19,10 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
-// manager is what a test plays of systemd: the socket for notifications.
+// manager is what a test plays of systemd: the socket for notifications, which are read at once. The kernel keeps few of them.
 type manager struct {
-	*net.UnixConn
-	env []string
+	texts chan string
+	env   []string
 }
 
 func newManager(t *testing.T) *manager {
@@ -33,7 +33,17 @@ func newManager(t *testing.T) *manager {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	return &manager{c, append(os.Environ(), "NOTIFY_SOCKET="+name, "WATCHDOG_USEC=400000")}
+	m := &manager{make(chan string, 10_000), append(os.Environ(), "NOTIFY_SOCKET="+name, "WATCHDOG_USEC=400000")}
+	go func() {
+		for buffer := make([]byte, 4096); ; {
+			n, err := c.Read(buffer)
+			if err != nil {
+				return // the test has ended
+			}
+			m.texts <- "\n" + string(buffer[:n]) + "\n"
+		}
+	}()
+	return m
 }
 
 // start starts the daemon as a unit.
@@ -50,21 +60,20 @@ func (m *manager) start(t *testing.T, ns *netns.Namespace, dir string, flags ...
 }
 
 // next returns the next notification.
-func (m *manager) next(t *testing.T, patience time.Duration) (text string, ok bool) {
-	t.Helper()
-	if err := m.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
+func (m *manager) next(patience time.Duration) (text string, ok bool) {
+	select {
+	case text = <-m.texts:
+		return text, true
+	case <-time.After(patience):
+		return "", false
 	}
-	buffer := make([]byte, 4096)
-	n, err := m.Read(buffer)
-	return "\n" + string(buffer[:n]) + "\n", err == nil
 }
 
 // await returns the first notification with a part, and what came before.
 func (m *manager) await(t *testing.T, part string) (found, before string) {
 	t.Helper()
 	for late := time.Now().Add(30 * time.Second); ; before += found {
-		text, ok := m.next(t, time.Until(late))
+		text, ok := m.next(time.Until(late))
 		if !ok {
 			t.Fatalf("no notification has %q; those that came: %q", part, before)
 		}
@@ -149,7 +158,7 @@ func TestSuccessorIsReadyLater(t *testing.T) {
 	if err := second.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	if text, came := next.next(t, time.Millisecond); came {
+	if text, came := next.next(time.Millisecond); came {
 		t.Errorf("the successor notified %q", text)
 	}
 	first.end(syscall.SIGTERM)

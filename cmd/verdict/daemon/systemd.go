@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"sync/atomic"
 	"time"
@@ -19,8 +20,13 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// statusPeriod is how often the status line of systemd is brought up to date.
-const statusPeriod = time.Second
+const (
+	// statusPeriod is how often the status line of systemd is brought up to date.
+	statusPeriod = time.Second
+	// notifyPatience is how long a notification waits for room: the kernel keeps few that systemd has not read
+	// (net.unix.max_dgram_qlen). A manager that does not read must not hold up a reload, or the end.
+	notifyPatience = time.Second
+)
 
 // supervised tells systemd what the daemon does (sd_notify(3)): that its first rules are in the kernel, that its loop goes
 // on, what it serves, and that it reads its files again. SIGHUP asks for that. Without NOTIFY_SOCKET, it reports nothing.
@@ -31,9 +37,9 @@ type supervised struct {
 	passed   <-chan struct{}
 	hangups  <-chan os.Signal
 	watchdog time.Duration // 0: systemd does not watch
-	ready    bool
-	line     string      // the last status line
-	refused  atomic.Bool // the last notification was not delivered
+	ready    atomic.Bool   // systemd knows that this process is ready
+	line     string        // the last status line
+	refused  atomic.Bool   // the last notification was not delivered
 	log      *slog.Logger
 }
 
@@ -71,26 +77,29 @@ func (s *supervised) run(ctx context.Context) error {
 
 // report tells what is new, and serves the watchdog.
 func (s *supervised) report() {
-	text := ""
-	if !s.ready && s.proxy.Ready() {
-		s.ready = true
+	text, waits := "", !s.ready.Load()
+	becomes := waits && s.proxy.Ready()
+	if becomes {
 		text = daemon.SdNotifyReady + "\n"
 	}
 	if !s.proxy.Stuck() {
 		if s.watchdog > 0 {
 			text += daemon.SdNotifyWatchdog + "\n"
 		}
-		if !s.ready { // the first pass of a slow machine, or an API server that is away
+		if waits && !becomes { // the first pass of a slow machine, or an API server that is away
 			text += "EXTEND_TIMEOUT_USEC=90000000\n"
 		}
 	}
 	status := s.daemon.Status()
-	if line := status.Line(); line != s.line {
-		s.line = line
+	line := status.Line()
+	if line != s.line || becomes {
 		text += "STATUS=" + line + "\n"
 	}
-	if text != "" {
-		s.notify(text)
+	if text != "" && s.notify(text) { // otherwise the next report says it again
+		s.line = line
+		if becomes {
+			s.ready.Store(true)
+		}
 	}
 }
 
@@ -109,16 +118,37 @@ func (s *supervised) reload(ctx context.Context) error {
 	if s.proxy.Ready() {
 		result += "\n" + daemon.SdNotifyReady
 	}
-	s.notify(result)
+	if !s.notify(result) {
+		s.ready.Store(false) // the next report says READY again, which ends the reload for systemd
+	}
 	return err
 }
 
-// notify sends a notification. It logs the first one of several that are not delivered.
-func (s *supervised) notify(text string) {
-	_, err := daemon.SdNotify(false, text)
+// notify sends a notification, and reports whether it is delivered or nobody wants it. It logs the first one of several that
+// are not delivered.
+func (s *supervised) notify(text string) bool {
+	err := send(os.Getenv("NOTIFY_SOCKET"), text)
 	if before := s.refused.Swap(err != nil); err != nil && !before {
 		s.log.Warn("cannot notify systemd, which may take this process for dead; trying again", "error", err)
 	}
+	return err == nil
+}
+
+// send writes to the socket of a manager. SdNotify of go-systemd would wait for ever.
+func send(name, text string) error {
+	if name == "" {
+		return nil
+	}
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetWriteDeadline(time.Now().Add(notifyPatience)); err != nil {
+		return err
+	}
+	_, err = c.Write([]byte(text))
+	return err
 }
 
 // reloader reads the configuration file and the manifests at once, because somebody asks. Both are followed anyway.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/health"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -58,5 +59,55 @@ func TestWatchdogStarves(t *testing.T) {
 		if step.do(); fed() != step.want {
 			t.Errorf("%s: the watchdog is served: %v, want %v", step.name, !step.want, step.want)
 		}
+	}
+}
+
+// TestManagerDoesNotRead: the manager reads nothing until its socket is full. Notifications do not wait for it for ever, and what
+// was not delivered is said again.
+func TestManagerDoesNotRead(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "notify")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	t.Setenv("NOTIFY_SOCKET", name)
+	proxy := health.NewProxy(health.ProxyOptions{Timeout: time.Hour, Now: time.Now})
+	s := &supervised{
+		proxy: proxy, daemon: &socket.Daemon{Journal: socket.NewJournal(), Store: state.NewStore()},
+		watchdog: time.Minute, files: newReloader("", &config.Settings{}, state.NewStore()), log: slog.New(slog.DiscardHandler),
+	}
+	s.files.store.MarkSynced()
+	for n := 0; s.notify("FILLS=1"); n++ {
+		if n > 10_000 { // net.unix.max_dgram_qlen is 10 or 512
+			t.Fatal("the socket is never full")
+		}
+	}
+	proxy.Turned()
+	proxy.PassDone(time.Now(), true)
+	s.report()
+	if err := s.reload(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if s.ready.Load() {
+		t.Error("systemd has read nothing, and counts as told that the process is ready")
+	}
+	ready := make(chan bool)
+	go func() {
+		for buffer := make([]byte, 4096); ; {
+			n, err := c.Read(buffer)
+			if text := string(buffer[:n]); err != nil || strings.HasPrefix(text, "READY=1\n") {
+				ready <- strings.Contains(text, "\nSTATUS=")
+				return
+			}
+		}
+	}()
+	for late := time.Now().Add(30 * time.Second); !s.ready.Load(); s.report() {
+		if time.Now().After(late) {
+			t.Fatal("nothing is delivered to a manager that reads again")
+		}
+	}
+	if !<-ready {
+		t.Error("the manager is not told that the process is ready, and its status")
 	}
 }
