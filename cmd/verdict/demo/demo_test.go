@@ -167,8 +167,7 @@ func TestKilled(t *testing.T) {
 				if code := s.end(); code != -1 {
 					t.Errorf("exit %d, want death by signal:\n%s", code, s.output.String())
 				}
-				s.untilGone()
-				s.nothingLeft()
+				s.nothingLeftAfter(patience)
 			})
 		}
 	}
@@ -244,8 +243,7 @@ func TestReaderGoesAway(t *testing.T) {
 	if code := s.end(); code != 0 || strings.Count(s.output.String(), "\n") != 3 {
 		t.Errorf("exit %d:\n%s%s", code, s.output.String(), s.errs.String())
 	}
-	s.untilGone()
-	s.nothingLeft()
+	s.nothingLeftAfter(patience)
 }
 
 func TestRefusals(t *testing.T) {

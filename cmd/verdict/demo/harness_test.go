@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -54,8 +55,10 @@ type session struct {
 	out    *os.File
 	output strings.Builder // read from out
 	errs   bytes.Buffer
-	stop   chan struct{}
 	traces *traces
+
+	stop, watched chan struct{}
+	stopped       sync.Once
 }
 
 // tightPipe is a pipe that holds one write, the next one blocks: one page, one packet on it.
@@ -84,7 +87,7 @@ func start(t *testing.T, u user, env []string, args ...string) *session {
 	}
 	s := &session{
 		t: t, temp: filepath.Join(t.TempDir(), "tmp"),
-		stop: make(chan struct{}), traces: newTraces(t),
+		stop: make(chan struct{}), watched: make(chan struct{}), traces: newTraces(t),
 	}
 	if err := os.Mkdir(s.temp, 0o777); err != nil {
 		t.Fatal(err)
@@ -165,6 +168,7 @@ func (s *session) end() int {
 
 // watch notes all namespaces of the demo's processes until it is told to stop.
 func (s *session) watch() {
+	defer close(s.watched)
 	for {
 		select {
 		case <-s.stop:
@@ -175,6 +179,12 @@ func (s *session) watch() {
 			}
 		}
 	}
+}
+
+// stopWatching ends watch. Whoever looks for what is left must not find that of a process that was noted meanwhile.
+func (s *session) stopWatching() {
+	s.stopped.Do(func() { close(s.stop) })
+	<-s.watched
 }
 
 // untilNamespaces waits until a number of the demo's network namespaces have been seen.

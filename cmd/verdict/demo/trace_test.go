@@ -156,25 +156,23 @@ func TestTraces(t *testing.T) {
 	s.nothingLeft()
 }
 
-// untilGone waits for the kernel to end what a killed process leaves.
-func (s *session) untilGone() {
-	gone := func() bool { return len(demoProcesses(s.temp)) == 0 && len(s.traces.left()) == 0 }
-	for late := time.Now().Add(patience); !gone() && time.Now().Before(late); {
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 // nothingLeft checks that processes, namespaces and files of the demo are gone.
-func (s *session) nothingLeft() {
+func (s *session) nothingLeft() { s.nothingLeftAfter(0) }
+
+// nothingLeftAfter waits for the kernel to end what a killed process leaves. A process that ends is not seen at some moments, so
+// everything must be gone at the same one.
+func (s *session) nothingLeftAfter(patience time.Duration) {
 	s.t.Helper()
-	close(s.stop)
-	if pids := demoProcesses(s.temp); len(pids) > 0 {
-		s.t.Errorf("processes are left: %v", pids)
-	}
-	if left := s.traces.left(); len(left) > 0 {
-		s.t.Errorf("namespaces are left: %v", left)
-	}
-	if entries, err := os.ReadDir(s.temp); err != nil || len(entries) > 0 {
-		s.t.Errorf("folder for temporary files: %v, error %v; want it empty", entries, err)
+	s.stopWatching()
+	for late := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		entries, err := os.ReadDir(s.temp)
+		pids, left := demoProcesses(s.temp), s.traces.left()
+		if err == nil && len(entries)+len(pids)+len(left) == 0 {
+			return
+		}
+		if time.Now().After(late) {
+			s.t.Errorf("left are processes %v, namespaces %v, temporary files %v (%v)", pids, left, entries, err)
+			return
+		}
 	}
 }
