@@ -117,11 +117,12 @@ func demoProcesses(temp string) []string {
 }
 
 // namespacesOf are the namespaces in which a process runs or which it holds open, and where they can be opened. A
-// process that has ended and waits for its new parent, the machine's init, to notice (which takes as long as that
-// likes) does not run.
+// process that has ended (state Z) and waits for its new parent, the machine's init, to notice (which takes as long as that
+// likes) does not run, and neither does one that the parent notices at this moment (state X).
 func namespacesOf(pid string) map[string]string {
 	found := map[string]string{}
-	if stat, _ := os.ReadFile("/proc/" + pid + "/stat"); bytes.Contains(stat, []byte(") Z ")) {
+	stat, _ := os.ReadFile("/proc/" + pid + "/stat")
+	if bytes.Contains(stat, []byte(") Z ")) || bytes.Contains(stat, []byte(") X ")) {
 		return found
 	}
 	for _, pattern := range []string{"/ns/net", "/ns/mnt", "/ns/pid", "/ns/user", "/task/*/ns/net", "/fd/*"} {
@@ -159,8 +160,7 @@ func TestTraces(t *testing.T) {
 // nothingLeft checks that processes, namespaces and files of the demo are gone.
 func (s *session) nothingLeft() { s.nothingLeftAfter(0) }
 
-// nothingLeftAfter waits for the kernel to end what a killed process leaves. A process that ends is not seen at some moments, so
-// everything must be gone at the same one.
+// nothingLeftAfter waits for the kernel to end what a killed process leaves.
 func (s *session) nothingLeftAfter(patience time.Duration) {
 	s.t.Helper()
 	s.stopWatching()
