@@ -14,15 +14,22 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// TestWatchdogStarves: systemd gets nothing more for its watchdog while the loop is stuck or a change waits too long.
-func TestWatchdogStarves(t *testing.T) {
+// notifySocket is the socket of a manager, to which this process sends its notifications.
+func notifySocket(t *testing.T) *net.UnixConn {
+	t.Helper()
 	name := filepath.Join(t.TempDir(), "notify")
 	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { _ = c.Close() })
 	t.Setenv("NOTIFY_SOCKET", name)
+	return c
+}
+
+// TestWatchdogStarves: systemd gets nothing more for its watchdog while the loop is stuck or a change waits too long.
+func TestWatchdogStarves(t *testing.T) {
+	c := notifySocket(t)
 	now := time.Now()
 	proxy := health.NewProxy(health.ProxyOptions{Timeout: time.Minute, Now: func() time.Time { return now }})
 	s := &supervised{
@@ -65,13 +72,7 @@ func TestWatchdogStarves(t *testing.T) {
 // TestManagerDoesNotRead: the manager reads nothing until its socket is full. Notifications do not wait for it for ever, and what
 // was not delivered is said again.
 func TestManagerDoesNotRead(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "notify")
-	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	t.Setenv("NOTIFY_SOCKET", name)
+	c := notifySocket(t)
 	proxy := health.NewProxy(health.ProxyOptions{Timeout: time.Hour, Now: time.Now})
 	s := &supervised{
 		proxy: proxy, daemon: &socket.Daemon{Journal: socket.NewJournal(), Store: state.NewStore()},

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -58,7 +57,6 @@ type session struct {
 	traces *traces
 
 	stop, watched chan struct{}
-	stopped       sync.Once
 }
 
 // tightPipe is a pipe that holds one write, the next one blocks: one page, one packet on it.
@@ -179,12 +177,6 @@ func (s *session) watch() {
 			}
 		}
 	}
-}
-
-// stopWatching ends watch. Whoever looks for what is left must not find that of a process that was noted meanwhile.
-func (s *session) stopWatching() {
-	s.stopped.Do(func() { close(s.stop) })
-	<-s.watched
 }
 
 // untilNamespaces waits until a number of the demo's network namespaces have been seen.

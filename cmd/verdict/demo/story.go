@@ -30,7 +30,7 @@ type story struct {
 // proxy.
 func (st *story) tell() error {
 	began := time.Now()
-	for _, step := range []func() error{st.build, st.start, func() error { return st.round(st.backends) }, st.remove, st.read} {
+	for _, step := range []func() error{st.build, st.start, st.remove, st.read} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (st *story) build() error {
 // file returns the path of a manifest.
 func (st *story) file(name string) string { return filepath.Join(st.dir, name+".yaml") }
 
-// start runs the proxy and waits until its rules are in the kernel.
+// start runs the proxy, waits until its rules are in the kernel, and sends connections to the Service.
 func (st *story) start() (err error) {
 	st.heading("2. The proxy starts")
 	arguments := []string{"run", "--manifests", st.dir, "--hostname-override", "demo-node", "--cluster-cidr", "10.0.0.0/16,fd00:10::/64"}
@@ -103,7 +103,7 @@ func (st *story) start() (err error) {
 	st.say("verdict %s", strings.Join(arguments, " "))
 	st.say("%v later, the program and the Service were in the kernel, in one transaction. The log:\n%s", time.Since(began).Round(time.Millisecond), pass)
 	st.heading("3. %d connections to each cluster IP, from shop", connections)
-	return nil
+	return st.round(st.backends)
 }
 
 // round connects to each address of the Service and draws which pods answered. A spread over the endpoints that is not even is an

@@ -163,7 +163,8 @@ func (s *session) nothingLeft() { s.nothingLeftAfter(0) }
 // nothingLeftAfter waits for the kernel to end what a killed process leaves.
 func (s *session) nothingLeftAfter(patience time.Duration) {
 	s.t.Helper()
-	s.stopWatching()
+	close(s.stop)
+	<-s.watched // nothing is noted meanwhile
 	for late := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		entries, err := os.ReadDir(s.temp)
 		pids, left := demoProcesses(s.temp), s.traces.left()
