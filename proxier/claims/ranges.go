@@ -35,7 +35,7 @@ func (r *ranges) hold(k key, held bool) {
 
 // meet reports whether ranges of anybody are at the places of some claims.
 func (r *ranges) meet(claims []claim) bool {
-	return slices.ContainsFunc(claims, func(c claim) bool { return r.count[c.place()] > 0 })
+	return len(r.count) > 0 && slices.ContainsFunc(claims, func(c claim) bool { return r.count[c.place()] > 0 })
 }
 
 // tree is keys of one place, each once: a binary search tree by first port (key.compare). Its heights are random (a treap),
