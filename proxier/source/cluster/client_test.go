@@ -3,6 +3,7 @@ package cluster
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/verdict-proxy/verdict/e2e/sourcetest"
@@ -117,15 +119,16 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// streamList also sends a bookmark after the list: client-go takes a watch without an event for a failure if it ends soon.
 func (s *apiServer) streamList(w http.ResponseWriter, resource string, objects []any) {
 	for _, o := range objects {
 		s.write(w, map[string]any{"type": "ADDED", "object": asMap(s.t, o, resource)})
 	}
-	end := map[string]any{"metadata": map[string]any{
-		"resourceVersion": "7", "annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"},
-	}}
-	withKind(end, resource, "")
-	s.write(w, map[string]any{"type": "BOOKMARK", "object": end})
+	for _, annotations := range []map[string]any{{metav1.InitialEventsAnnotationKey: "true"}, nil} {
+		mark := map[string]any{"metadata": map[string]any{"resourceVersion": "7", "annotations": annotations}}
+		withKind(mark, resource, "")
+		s.write(w, map[string]any{"type": "BOOKMARK", "object": mark})
+	}
 }
 
 func asMap(t *testing.T, o any, resource string) map[string]any {
@@ -152,7 +155,8 @@ func withKind(m map[string]any, resource, suffix string) {
 }
 
 func (s *apiServer) write(w http.ResponseWriter, v any) {
-	if err := json.NewEncoder(w).Encode(v); err != nil {
+	err := json.NewEncoder(w).Encode(v)
+	if _, gone := errors.AsType[*net.OpError](err); err != nil && !gone {
 		s.t.Errorf("answer: %v", err)
 	}
 }
@@ -168,6 +172,7 @@ func runAgainst(t *testing.T, s *apiServer) (*Source, *state.Store, *sourcetest.
 	store := state.NewStore()
 	k := New(Options{Client: client, NodeName: "n1", Store: store, Log: log})
 	k.plausible.wait = 0 // the server of the test has no Service of its own
+	k.confirm = time.Second
 	sourcetest.Run(t, k.Run)
 	return k, store, lines
 }
@@ -242,6 +247,29 @@ func TestServerLost(t *testing.T) {
 	if !sourcetest.HasService(store, "shop", "web", 1) {
 		t.Error("the Service is gone")
 	}
+}
+
+// TestFollowsAfterOutage: after an outage, everything is read once more, and what has changed meanwhile arrives.
+func TestFollowsAfterOutage(t *testing.T) {
+	t.Parallel() // it waits for client-go to try again
+	s := startAPIServer(t, clusterObjects())
+	k, store, _ := runAgainst(t, s)
+	sourcetest.Eventually(t, "synced", func() bool { return sourcetest.Synced(k) })
+	s.stop()
+	sourcetest.Eventually(t, "the outage is noticed", func() bool {
+		k.outages.mu.Lock()
+		defer k.outages.mu.Unlock()
+		return k.outages.failing["services"] != nil
+	})
+	changed := []any{sourcetest.Service()}
+	for i := range 40 {
+		changed = append(changed, sourcetest.Service(func(o *corev1.Service) { o.Name = fmt.Sprintf("late-%d", i) }))
+	}
+	s.mu.Lock()
+	s.objects["services"] = changed
+	s.mu.Unlock()
+	s.start()
+	sourcetest.Eventually(t, "the node follows the cluster again", func() bool { return len(store.ServiceNames()) == len(changed) })
 }
 
 // TestServerAbsentAtStart: a node boots before its API server. The source is not synced, and it ends with its context,

@@ -56,13 +56,14 @@ type Source struct {
 	resources []resource
 	synced    chan struct{}
 	wait      time.Duration // for optional resources
+	confirm   time.Duration // see confirmWithin
 	plausible plausibility
 }
 
 // New returns a source that does nothing until Run.
 func New(o Options) *Source {
 	return &Source{
-		client: o.Client, log: o.Log, outages: newOutages(o.Log, o.Report), synced: make(chan struct{}), wait: optionalWait,
+		client: o.Client, log: o.Log, outages: newOutages(o.Log, o.Report), synced: make(chan struct{}), wait: optionalWait, confirm: confirmWithin,
 		resources: newResources(o.Client, o.NodeName, sink.New(o.Store)),
 		plausible: plausibility{client: o.Client, store: o.Store, wait: newServerWait, lacks: sync.OnceValue(time.Now)},
 	}
@@ -196,7 +197,7 @@ func denied(err error) bool {
 // listWatch reads a resource for a reflector.
 func (k *Source) listWatch(r resource) cache.ListerWatcher {
 	s := newWatches(r, k.log)
-	s.check, s.works = k.plausible.check, func() { k.outages.works(r.name) }
+	s.check, s.works, s.confirm = k.plausible.check, func() { k.outages.works(r.name) }, k.confirm
 	lw := &cache.ListWatch{
 		ListWithContextFunc: s.list,
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {

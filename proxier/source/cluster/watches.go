@@ -45,7 +45,7 @@ type watches struct {
 }
 
 func newWatches(r resource, log *slog.Logger) *watches {
-	w := &watches{r: r, log: log, confirm: confirmWithin}
+	w := &watches{r: r, log: log}
 	w.calm()
 	return w
 }
@@ -88,6 +88,8 @@ func isLastPage(page runtime.Object) (bool, error) {
 
 // complete checks a complete list before it is used.
 func (s *watches) complete(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
 	if err := s.check(ctx, s.r); err != nil {
 		return err
 	}
@@ -125,7 +127,11 @@ func (s *watches) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 	if again {
 		s.works()
 	}
-	return supervise(w, cancel, o, s.expireAt, func() error { return s.complete(ctx) }), nil
+	expire := s.expireAt
+	if !again {
+		expire = time.Time{} // this is the list that is due
+	}
+	return supervise(w, cancel, o, expire, func() error { return s.complete(ctx) }), nil
 }
 
 // pause waits before the next watch if the latest one was short.

@@ -167,8 +167,52 @@ func testListAgainAfterOutage(t *testing.T) {
 		t.Errorf("got %v, want that the watch expires", e)
 	}
 	w.Stop()
+	due, late := s.expireAt, s.lost
 	if _, err := s.list(ctx, metav1.ListOptions{}); err != nil || s.lost || !s.expireAt.IsZero() {
 		t.Errorf("after a list: %v, lost %v, expires %v", err, s.lost, s.expireAt)
+	}
+
+	// The same with a list that the server streams. It is the one that is due, so it does not expire.
+	s.lost, s.expireAt = late, due
+	if w, err = s.watch(ctx, metav1.ListOptions{SendInitialEvents: new(true)}); err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	stream := <-open
+	synctest.Wait()
+	select {
+	case e := <-w.ResultChan():
+		t.Fatalf("got %v before the list", e)
+	default:
+	}
+	stream.Action(watch.Bookmark, endOfList().Object)
+	if e := <-w.ResultChan(); e.Type != watch.Bookmark || s.lost || !s.expireAt.IsZero() {
+		t.Errorf("after a streamed list: %v, lost %v, expires %v", e, s.lost, s.expireAt)
+	}
+}
+
+// TestHangingCheck: a list that cannot be checked in time is not used, and the reflector tries again.
+func TestHangingCheck(t *testing.T) { synctest.Test(t, testHangingCheck) }
+
+func testHangingCheck(t *testing.T) {
+	_, client := serving(serviceList("10", "kubernetes", "web"))
+	k, _, _ := newKubernetes(t, client)
+	s := newWatches(k.resources[0], k.log)
+	s.works = func() {}
+	s.check = func(ctx context.Context, _ resource) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	open := watched(client, "services")
+	w, err := s.watch(t.Context(), metav1.ListOptions{SendInitialEvents: new(true)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	began := time.Now()
+	(<-open).Action(watch.Bookmark, endOfList().Object)
+	if e := <-w.ResultChan(); e.Type != watch.Error || time.Since(began) != answerPatience {
+		t.Errorf("got %v after %v", e, time.Since(began))
 	}
 }
 
