@@ -17,8 +17,8 @@ type file struct {
 	readAt   time.Time
 	sum      [sha256.Size]byte
 	good     bool // the objects come from a file without damaged parts
-	lacks    bool // an object cannot be decoded and has no previous form
 	objects  []object
+	broken   map[objectID]struct{} // objects that cannot be decoded: their previous forms stay in force
 	faults   []fault
 	reported []fault // all faults of the latest report, including those that other files cause
 }
@@ -87,12 +87,5 @@ func (f *file) update(c content) {
 		}
 		return
 	}
-	var kept []object
-	for _, o := range f.objects {
-		if _, broken := c.broken[o.id]; broken {
-			kept = append(kept, o)
-		}
-	}
-	f.objects = slices.Concat(c.objects, kept)
-	f.good, f.lacks = !c.damaged, len(kept) < len(c.broken)
+	f.objects, f.broken, f.good = c.objects, c.broken, !c.damaged
 }

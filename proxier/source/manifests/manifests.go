@@ -38,7 +38,8 @@ type Source struct {
 	convert *convert.Converter
 	into    *sink.Sinks
 	files   map[string]*file // by name inside Dir
-	links   []string         // names of files that are links; those may lead to other directories
+	inForce map[objectID]definition
+	links   []string // names of files that are links; those may lead to other directories
 	begin   beginning
 	synced  chan struct{}
 	loaded  sync.Once
@@ -186,11 +187,22 @@ func (m *Source) hasUnreadable() bool {
 	return false
 }
 
-// apply writes the objects of all files into the store. Of an object that is defined twice, the first definition
-// counts.
+// definition is the form of an object that is in force, and the file that it belongs to.
+type definition struct {
+	object
+	file string
+}
+
+// apply writes the objects of all files into the store. Of an object that is defined twice, the first definition counts.
 func (m *Source) apply(names []string) {
 	var w wanted
-	first := map[objectID]string{}
+	defined := map[objectID]definition{}
+	use := func(o object, name string) {
+		defined[o.id] = definition{o, name}
+		if o.id.kind != convert.KindNode || o.id.name.Name == m.NodeName {
+			o.add(&w)
+		}
+	}
 	for _, name := range names {
 		f := m.files[name]
 		if f == nil {
@@ -198,18 +210,24 @@ func (m *Source) apply(names []string) {
 		}
 		faults := slices.Clone(f.faults)
 		for _, o := range f.objects {
-			if other, twice := first[o.id]; twice {
-				text := fmt.Sprintf("%s is defined twice: the first definition, in %s, is used", o.id, other)
+			if other, twice := defined[o.id]; twice {
+				text := fmt.Sprintf("%s is defined twice: the first definition, in %s, is used", o.id, other.file)
 				faults = append(faults, fault{line: o.line, text: text})
 				continue
 			}
-			first[o.id] = name
-			if o.id.kind != convert.KindNode || o.id.name.Name == m.NodeName {
-				o.add(&w)
-			}
+			use(o, name)
 		}
+		m.keepBroken(f, defined, func(d definition) {
+			if d.file == name {
+				use(d.object, name)
+			}
+		})
 		m.report(name, f, faults)
 	}
+	for _, name := range names { // what was in another file until now, and is in none without a fault
+		m.keepBroken(m.files[name], defined, func(d definition) { use(d.object, name) })
+	}
+	m.inForce = defined
 	m.begin.complete(&w)
 	// An endpoint that moves from one file to another is never missing.
 	m.Store.Together(func() {
@@ -218,6 +236,19 @@ func (m *Source) apply(names []string) {
 		m.into.Nodes.Replace(w.nodes)
 		m.into.ServiceCIDRs.Replace(w.serviceCIDRs)
 	})
+}
+
+// keepBroken hands over the previous form of each object of a file that cannot be decoded, unless the object is defined.
+func (m *Source) keepBroken(f *file, defined map[objectID]definition, keep func(definition)) {
+	if f == nil {
+		return
+	}
+	for id := range f.broken {
+		before, had := m.inForce[id]
+		if _, is := defined[id]; had && !is {
+			keep(before)
+		}
+	}
 }
 
 // report logs the new faults of a file and passes all its faults to the store.
@@ -267,11 +298,21 @@ func (m *Source) unknown(names []string, err error) (what []string) {
 		return []string{"the directory has no manifest"}
 	}
 	for _, name := range names {
-		if f := m.files[name]; f == nil || !f.good || f.lacks {
+		if f := m.files[name]; f == nil || !f.good || m.lacks(f) {
 			what = append(what, name)
 		}
 	}
 	return append(what, m.begin.dangling...)
+}
+
+// lacks reports whether an object of a file cannot be decoded and has no previous form.
+func (m *Source) lacks(f *file) bool {
+	for id := range f.broken {
+		if _, had := m.inForce[id]; !had {
+			return true
+		}
+	}
+	return false
 }
 
 // holdOn decides at the start, and after each reading as long as something is kept, whether objects of the kernel stay in

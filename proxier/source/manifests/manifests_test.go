@@ -261,6 +261,11 @@ func TestReload(t *testing.T) {
 	const web, mail, chat = "shop/web=10.96.0.1", "shop/mail=10.96.0.2", "shop/chat=10.96.0.3"
 	rest := docs(webSlice, node1, range1)
 	broken := strings.Replace(service("mail", "10.96.0.9"), "port: 80", "port: smtp", 1)
+	brokenChat := strings.Replace(service("chat", "10.96.0.9"), "port: 80", "port: smtp", 1)
+	brokenIn := func(file string) []string {
+		return []string{"File /" + file + " line 1: Service shop/chat: cannot unmarshal string into Go struct field " +
+			"ServicePort.spec.ports.port of type int32: its previous form, if any, stays in force"}
+	}
 	for _, tt := range []struct {
 		name        string
 		change      func(*folder)
@@ -308,6 +313,22 @@ func TestReload(t *testing.T) {
 			[]string{"shop/web=10.96.0.8", mail, chat}, []string{"shop/web"}, false,
 			[]string{"File /a.yaml line 8: Service shop/mail: cannot unmarshal string into Go struct field ServicePort.spec.ports.port of type int32: " +
 				"its previous form, if any, stays in force"}},
+		{"moved to another file, where it no longer decodes", func(f *folder) {
+			f.delete("b.yaml")
+			f.write("c.yaml", brokenChat)
+		}, []string{web, mail, chat}, nil, false, brokenIn("c.yaml")},
+		{"moved to an earlier file, where it no longer decodes, in two steps", func(f *folder) {
+			f.write("0.yaml", brokenChat)
+			f.write("b.yaml", service("chat", "10.96.0.30")) // still the definition
+			f.load()
+			f.delete("b.yaml")
+		}, []string{web, mail, "shop/chat=10.96.0.30"}, []string{"shop/chat"}, false, brokenIn("0.yaml")},
+		{"moved to another file, where it no longer decodes, and gone", func(f *folder) {
+			f.delete("b.yaml")
+			f.write("c.yaml", brokenChat)
+			f.load()
+			f.delete("c.yaml")
+		}, []string{web, mail}, []string{"shop/chat"}, false, nil},
 		{"defined earlier as well", func(f *folder) { f.write("0.yaml", service("chat", "10.96.0.30")) },
 			[]string{web, mail, "shop/chat=10.96.0.30"}, []string{"shop/chat"}, false,
 			[]string{"File /b.yaml line 1: Service shop/chat is defined twice: the first definition, in 0.yaml, is used"}},
