@@ -263,6 +263,9 @@ func (m *Monitor) Set(svc *state.Service, list []*state.Slice, choices []plan.Ch
 	defer m.mu.Unlock()
 	name, now := svc.Name, time.Now()
 	problems := m.ignored(svc)
+	if m.Store.Environment().Drain == state.Refusing {
+		return problems // no Service has endpoints then, but the next process needs to know which of them fail
+	}
 	if svc.Outliers.Refusals && m.detects() {
 		m.kernel.refusals.Store(true)
 	}
@@ -279,6 +282,7 @@ func (m *Monitor) Set(svc *state.Service, list []*state.Slice, choices []plan.Ch
 	is.ejects, is.check, is.allDown = m.ejects(svc), m.checkOf(svc), svc.AllDown
 	if is.recalled || m.checks.Starves(name) || !before.asksAs(is) {
 		m.setQuestions(is, now)
+		m.inherit(is, &before, now)
 		m.restore(svc, is, list, now)
 		m.ledger.touch(name)
 	}
@@ -357,6 +361,19 @@ func (m *Monitor) setQuestions(is *watched, now time.Time) {
 	is.looks, _ = m.looks.Set(is.name, &state.HealthCheck{Interval: lookAgain}, looks, now)
 	list, left := m.checks.Set(is.name, is.check, targets, now)
 	is.checks, is.problems = list, notAsked(is.name, excluded, left)
+}
+
+// inherit has endpoints that fail stay so until they have answered a check that has changed.
+func (m *Monitor) inherit(is, before *watched, now time.Time) {
+	for i, k := range before.checks {
+		if k == nil || !k.Down {
+			continue
+		}
+		c, found := find(is.choices, before.choices[i].Protocol, before.choices[i].At)
+		if found && is.checks[c] != nil && is.checks[c] != k {
+			m.checks.Inherit(is.checks[c], k, now)
+		}
+	}
 }
 
 // restore has the endpoints that failed before this process started asked first: by all who may have said that they failed.

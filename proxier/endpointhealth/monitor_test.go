@@ -90,7 +90,7 @@ func near(i byte) netip.AddrPort {
 func (w *world) plan(name state.Name) (pool []netip.AddrPort) {
 	svc, list := w.Store.Service(name)
 	w.planner.Health, w.planner.Watched = w.Store.Health(name), w.Watches(svc)
-	is := w.planner.Plan(svc, list, &plan.Environment{NodeName: "this", IPv4: true})
+	is := w.planner.Plan(svc, list, &plan.Environment{NodeName: "this", IPv4: true, Draining: w.Store.Environment().Drain == state.Refusing})
 	w.Set(svc, list, is.Choices)
 	for _, e := range is.Ports[0].Cluster {
 		pool = append(pool, e.Addr)

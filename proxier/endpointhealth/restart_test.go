@@ -79,6 +79,49 @@ func TestRestart(t *testing.T) {
 	off.wants("when nobody looks any more", off.plan(web), pool...)
 }
 
+// TestDrain: while a node drains, no Service has endpoints. The next process knows which of them fail.
+func TestDrain(t *testing.T) {
+	w := newWorld(t, checksOnly)
+	w.Memory = w
+	w.serve(shop(func(*state.Service) {}), []netip.AddrPort{at(1), at(2)}, nil)
+	w.answers[at(1)] = probe.Refused
+	w.wants("before", w.settle(web), at(2))
+	w.Store.SetDrain(state.Refusing)
+	w.wants("while the node drains", w.plan(web))
+	w.now = w.now.Add(time.Minute)
+	w.publish(w.now)
+	w.end()
+	if len(w.memory) != 1 || w.memory[0].Failure.At != at(1) {
+		t.Errorf("saved: %+v", w.memory)
+	}
+}
+
+// TestChangedCheck: an endpoint that fails its check stays out when the check changes, until it answers the new one.
+func TestChangedCheck(t *testing.T) {
+	w := newWorld(t, checksOnly)
+	pool := []netip.AddrPort{at(1), at(2)}
+	svc := shop(func(*state.Service) {})
+	w.serve(svc, pool, nil)
+	w.answers[at(1)] = probe.Refused
+	w.wants("before", w.settle(web), at(2))
+	changed := shop(func(s *state.Service) { s.Check.Timeout, s.Check.Rise = 2*time.Second, 5 })
+	w.serve(changed, pool, nil)
+	w.plan(web)
+	w.now = w.now.Add(time.Minute)
+	w.publish(w.now)
+	w.wants("before the first new check", w.plan(web), at(2))
+	if all, failing := w.checks.Counts(); all != 2 || failing != 1 {
+		t.Errorf("%d of %d checks fail", failing, all)
+	}
+	for _, q := range w.checks.Due(w.now) {
+		if q.At == at(1) {
+			w.checked(q, probe.Answer{Connected: true}) // the first of five good answers
+		}
+	}
+	w.publish(w.now.Add(time.Minute))
+	w.wants("after a good answer", w.plan(web), pool...)
+}
+
 // TestWrittenAgain: a Service is deleted and written again before the loop looks. Its failing endpoint is left out all the same.
 func TestWrittenAgain(t *testing.T) {
 	w := newWorld(t, checksOnly)

@@ -342,3 +342,13 @@ func (c *Checker) Restore(k *Check, f *state.Failure, now time.Time) {
 	c.wait(k.of)
 	c.touch(k)
 }
+
+// Inherit records that an endpoint failed the check of which this one is a new form. Its first answer is due at once, and decides.
+func (c *Checker) Inherit(k, from *Check, now time.Time) {
+	if k.Passed || k.Down {
+		return
+	}
+	k.Reached, k.Down, k.Since, k.Fault, k.Why, k.next = from.Reached, true, from.Since, from.Fault, from.Why, now
+	c.failing++
+	c.wait(k.of)
+}

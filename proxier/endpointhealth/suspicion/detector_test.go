@@ -302,6 +302,17 @@ func TestDetector(t *testing.T) {
 			s.refresh(other, Word{Node: "node-2", Ready: true})
 			s.ejects(None)
 		}},
+		{"silent ones that refuse now have hosts that are back: they do not count as fallen at once", func(s *scene) {
+			s.fail(probe.NoAnswer, true, SomeAnswer, 1, 2, 3)
+			s.ejects(Mass)
+			s.now = s.now.Add(longestPause)
+			clear(s.d.changed)
+			s.answer(probe.Refused, 1, 2, 3)
+			s.ejects(None, 1, 2, 3)
+			if !s.d.changed[web] {
+				s.t.Error("nobody is told")
+			}
+		}},
 		{"refusals are told while too many others fall at once", func(s *scene) {
 			s.fail(probe.NoAnswer, true, SomeAnswer, 1, 2, 3)
 			s.fail(probe.Refused, true, SomeAnswer, 4)

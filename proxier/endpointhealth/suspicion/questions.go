@@ -122,6 +122,10 @@ func (d *Detector) bad(e *endpoint, reached bool, now time.Time) {
 		e.enter(Failed, now)
 		e.pause, e.fell = 0, e.Answer != probe.Refused
 	}
+	if e.fell && e.Answer == probe.Refused { // its host is back, and its program is not: that is sure
+		e.fell = false
+		d.Changed(e.Service)
+	}
 	d.setHold(e, d.holdOf(e, reached, now), now)
 	if !e.told && now.Sub(e.Since) >= stillReadyTime && e.Word.Ready {
 		e.told = true
