@@ -253,6 +253,13 @@ func (s *Store) SetDrain(d Drain) {
 	s.touchEnv()
 }
 
+// SettingsChanged records that settings have changed, of which planning makes its environment.
+func (s *Store) SettingsChanged() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.touchEnv()
+}
+
 // Environment is everything that planning needs besides Services and slices.
 type Environment struct {
 	Node          *Node // nil: no Node object (yet)

@@ -101,7 +101,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	observers.answerStatus(ctx, group, daemon)
 	objects.Start(ctx, group, s, client, store, objects.Reports{Readable: observers.metrics.Readable, Missing: observers.proxy.SetMissing, Kept: kept.FromKernel(s.NodeName), Now: files.manifests}, log)
 	group.Go(func() error {
-		return flags.Follow(ctx, o.CommandLine, files.config, goLive(ctx, observers, guard, reconfigured, log), log)
+		return flags.Follow(ctx, o.CommandLine, files.config, goLive(ctx, observers, guard, reconfigured, store, log), log)
 	})
 	group.Go(func() error { return k.watch(ctx, guard, interference, log) })
 	for _, run := range []func(context.Context) error{notes.Run, loop.Run, health.Run, guard.Run, systemd.run, drain.run, newFullWatch(procRoot, log).run} {
@@ -131,7 +131,7 @@ func openObservers(of *Options, registry *prometheus.Registry, store *state.Stor
 
 // goLive returns a function that makes settings take effect. They differ from those before in liveFlags only. If it
 // returns an error, the settings before are in force.
-func goLive(ctx context.Context, o *observers, guard *loopback.Keeper, loop chan<- *config.Settings, log *slog.Logger) func(*config.Settings) error {
+func goLive(ctx context.Context, o *observers, guard *loopback.Keeper, loop chan<- *config.Settings, store *state.Store, log *slog.Logger) func(*config.Settings) error {
 	return func(s *config.Settings) error {
 		if err := guard.Set(s); err != nil {
 			return err
@@ -141,6 +141,7 @@ func goLive(ctx context.Context, o *observers, guard *loopback.Keeper, loop chan
 		o.inForce.Store(s)
 		select {
 		case loop <- s:
+			store.SettingsChanged() // afterwards: a reload waits until the kernel has what these settings ask for
 		case <-ctx.Done():
 		}
 		return nil

@@ -55,7 +55,7 @@ func Follow(ctx context.Context, c *CommandLine, now <-chan directory.Request, l
 // follower compares the configuration file with the settings in force.
 type follower struct {
 	present *CommandLine
-	content []byte // what was read the last time
+	content []byte // what is in force
 	refused string // why the latest file was not used; "": it was
 	live    func(*config.Settings) error
 	log     *slog.Logger
@@ -70,15 +70,20 @@ func (f *follower) read() error {
 	}
 	var next *CommandLine
 	if err == nil {
-		f.content = content
 		next, err = f.present.again()
 	}
+	if err == nil {
+		var restart error
+		if restart, err = f.apply(next); restart != nil {
+			return restart
+		}
+	}
 	if err != nil {
-		f.refuse(err)
+		f.refuse(err) // and it is read again
 		return nil
 	}
-	f.refused = ""
-	return f.apply(next)
+	f.content, f.refused = content, ""
+	return nil
 }
 
 // refuse logs why a file is not used; once for each reason, because the file is looked at regularly.
@@ -91,8 +96,9 @@ func (f *follower) refuse(err error) {
 		"file", f.present.File, "error", logging.OneLine(err))
 }
 
-func (f *follower) apply(next *CommandLine) error {
-	var live, restart []string
+// apply makes settings take effect. Restart is not nil if that takes a new process.
+func (f *follower) apply(next *CommandLine) (restart, err error) {
+	var live, late []string
 	f.present.flags.VisitAll(func(flag *pflag.Flag) {
 		other := next.flags.Lookup(flag.Name)
 		if other == nil || valueOf(flag) == valueOf(other) {
@@ -105,22 +111,21 @@ func (f *follower) apply(next *CommandLine) error {
 		if slices.Contains(liveFlags, flag.Name) {
 			live = append(live, text)
 		} else {
-			restart = append(restart, text)
+			late = append(late, text)
 		}
 	})
-	if len(restart) > 0 {
-		changes := strings.Join(restart, "; ")
+	if len(late) > 0 {
+		changes := strings.Join(late, "; ")
 		f.log.Warn("the configuration file has changed; the process ends and has to be started again; the rules stay in the kernel",
 			"file", f.present.File, "changes", changes)
-		return errors.New("the configuration file has changed: " + changes)
+		return errors.New("the configuration file has changed: " + changes), nil
 	}
 	if len(live) > 0 {
 		if err := f.live(&next.Settings); err != nil {
-			f.refuse(err)
-			return nil
+			return nil, err
 		}
 		f.log.Info("the configuration file has changed; the change takes effect", "file", f.present.File, "changes", strings.Join(live, "; "))
 	}
 	f.present = next
-	return nil
+	return nil, nil
 }

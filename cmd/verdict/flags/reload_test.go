@@ -2,20 +2,33 @@ package flags
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/source/directory"
 )
 
 // followConfig follows a configuration file. It returns how verbose each version is that took effect.
 func followConfig(t *testing.T, file string) <-chan int {
+	t.Helper()
+	levels := make(chan int, 100)
+	follow(t, file, nil, func(s *config.Settings) error {
+		levels <- s.Verbosity
+		return nil
+	})
+	return levels
+}
+
+func follow(t *testing.T, file string, now <-chan directory.Request, live func(*config.Settings) error) {
 	t.Helper()
 	c := New(pflag.NewFlagSet("run", pflag.ContinueOnError))
 	if err := c.flags.Parse([]string{"--config=" + file, "--manifests=" + t.TempDir()}); err != nil {
@@ -24,22 +37,15 @@ func followConfig(t *testing.T, file string) <-chan int {
 	if err := c.Resolve(); err != nil {
 		t.Fatal(err)
 	}
-	levels := make(chan int, 100)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() {
-		ended <- Follow(ctx, c, nil, func(s *config.Settings) error {
-			levels <- s.Verbosity
-			return nil
-		}, slog.New(slog.DiscardHandler))
-	}()
+	go func() { ended <- Follow(ctx, c, now, live, slog.New(slog.DiscardHandler)) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
-	return levels
 }
 
 func verbose(t *testing.T, file string, level string) {
@@ -86,6 +92,39 @@ func TestConfigFolderIsReplaced(t *testing.T) {
 	becomes(t, levels, 3)
 	verbose(t, file, "4")
 	becomes(t, levels, 4)
+}
+
+// TestConfigStaysRefused: each reload of a file that cannot be used fails. What could not take effect is tried again.
+func TestConfigStaysRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	verbose(t, file, "1")
+	var able atomic.Bool
+	now, level := make(chan directory.Request), 0
+	follow(t, file, now, func(s *config.Settings) error {
+		if !able.Load() {
+			return errors.New("injected")
+		}
+		level = s.Verbosity
+		return nil
+	})
+	refused := func(why string) {
+		t.Helper()
+		for range 3 {
+			if err := directory.Read(t.Context(), now); err == nil || !strings.Contains(err.Error(), why) {
+				t.Errorf("a reload says %v, want that %q", err, why)
+			}
+		}
+	}
+	if err := os.WriteFile(file, []byte(testHeader+"logging: {verbose: 2}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	refused("verbose")
+	verbose(t, file, "2")
+	refused("injected")
+	able.Store(true)
+	if err := directory.Read(t.Context(), now); err != nil || level != 2 {
+		t.Errorf("a reload says %v; the level is %d", err, level)
+	}
 }
 
 // TestConfigFolderIsNeverQuiet: something else in the folder changes all the time.
