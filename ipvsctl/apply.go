@@ -3,6 +3,7 @@ package ipvsctl
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"syscall"
 	"time"
@@ -174,20 +175,23 @@ func (e *Engine) run(r *Result, s *managed) error {
 	return nil
 }
 
-// Intact compares three virtual servers, chosen at random, with what the kernel has. It returns false when one differs,
-// for example because someone ran "ipvsadm -C", or when a synchronization daemon differs. If repair is true, the next Add then
-// reads every virtual server and repairs it. A daemon is put right at once.
+// Intact compares some virtual servers with what the kernel has: at least three, and all of them in allWithin calls. It returns
+// false when one differs, for example because someone ran "ipvsadm -C", or when a synchronization daemon differs. If repair is
+// true, the next Add then reads every virtual server and repairs it. A daemon is put right at once.
 func (e *Engine) Intact(repair bool) (bool, error) {
 	daemons, daemonErr := e.daemonsIntact(repair)
 	servers, err := e.serversIntact(repair)
 	return daemons && servers, errors.Join(daemonErr, err)
 }
 
+// allWithin is in how many calls Intact compares everything: within ten minutes, if it is called every five seconds.
+const allWithin = 120
+
 func (e *Engine) serversIntact(repair bool) (bool, error) {
-	remaining := 3
-	for _, s := range e.servers { // in random order
-		if s.want == nil || s.dirty {
-			continue
+	for range max(3, (len(e.servers)+allWithin-1)/allWithin) {
+		s := e.nextToCompare()
+		if s == nil {
+			break
 		}
 		same, err := e.intact(s)
 		if err != nil {
@@ -200,11 +204,23 @@ func (e *Engine) serversIntact(repair bool) (bool, error) {
 		if !same {
 			return false, nil
 		}
-		if remaining--; remaining == 0 {
-			break
-		}
 	}
 	return true, nil
+}
+
+// nextToCompare returns a virtual server that is not about to change; nil: there is none left in this round.
+func (e *Engine) nextToCompare() *managed {
+	if len(e.compare) == 0 {
+		e.compare = slices.SortedFunc(maps.Values(e.servers), func(a, b *managed) int { return a.key.Compare(b.key) }) // each round alike
+	}
+	for len(e.compare) > 0 {
+		s := e.compare[len(e.compare)-1]
+		e.compare = e.compare[:len(e.compare)-1]
+		if e.servers[s.key] == s && s.want != nil && !s.dirty {
+			return s
+		}
+	}
+	return nil
 }
 
 // distrust makes the engine read every virtual server again before it works on it. Add works on all wanted ones.

@@ -135,7 +135,6 @@
 // time to replace one of ten endpoints (e2e/ipvskernel/test.sh ./ipvsctl -- -test.run '^$' -test.bench Change
 // -test.benchtime 1000x -test.count 5; Linux 6.12, emulated): 441 µs with 100 virtual servers, 376 µs with 5,000.
 //
-// The engine reads the kernel at start, for draining real servers (Tick), for three virtual servers in each Intact,
-// before it deletes a virtual server, and after an error, because it then does not know whether the kernel took the
-// operation.
+// The engine reads the kernel at start, for draining real servers (Tick), for some virtual servers in each Intact, before
+// it deletes a virtual server, and after an error, because it then does not know whether the kernel took the operation.
 package ipvsctl

@@ -102,11 +102,12 @@ func (e *Engine) checkDrains(r *Result, s *managed, now time.Time) error {
 }
 
 // forget handles a virtual server that is no longer in the kernel. Another tool may have its key now, so forget
-// deletes nothing there. When the virtual server is still wanted, only its drains end: Intact will find that it is
-// missing, and the next pass will make it again.
+// deletes nothing there. When the virtual server is still wanted, only its drains end: the next Intact finds that it
+// is missing, and the next pass makes it again.
 func (e *Engine) forget(r *Result, s *managed) error {
 	if s.want != nil {
 		s.stale = true
+		e.compare = append(e.compare, s)
 		for _, real := range unwanted(s.has.reals, s.want) {
 			s.has.record(Operation{Kind: DeleteReal, Real: real})
 		}

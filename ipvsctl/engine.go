@@ -14,6 +14,7 @@ type Engine struct {
 	locals  locals
 	options Options
 	drains  []*managed // with draining real servers
+	compare []*managed // what Intact has not compared in this round; the last one is next
 }
 
 // Open connects to the kernel and takes over what an earlier process left there. It changes nothing. When the kernel

@@ -2,9 +2,11 @@ package ipvsctl
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
@@ -393,6 +395,51 @@ func TestIntact(t *testing.T) {
 			t.Errorf("error is %v", err)
 		}
 	})
+}
+
+// TestIntactOfMany: damage to one of many virtual servers is found in a bounded number of looks, also if a real server drained
+// there.
+func TestIntactOfMany(t *testing.T) {
+	m := newMemory()
+	e := openMemory(t, m)
+	lost := Key{}
+	for i := range 2000 {
+		v := web
+		v.Addr = netip.AddrFrom4([4]byte{10, 97, byte(i >> 8), byte(i)})
+		mustSet(t, e, v.Addr.String(), v)
+		lost = v.Key
+	}
+	pass(t, e, start())
+	looks := func() (n int) {
+		for same := true; same; n++ {
+			var err error
+			if same, err = e.Intact(true); err != nil {
+				t.Fatal(err)
+			}
+			if n > 2*allWithin {
+				t.Fatalf("not found in %d looks", n)
+			}
+		}
+		return n
+	}
+	for range 5 {
+		delete(m.state, lost)
+		if n := looks(); n > allWithin+1 {
+			t.Errorf("found by look %d", n)
+		}
+		pass(t, e, start())
+	}
+	drained := web
+	drained.Key, drained.RealServers = lost, web.RealServers[:1]
+	mustSet(t, e, lost.Addr.String(), drained)
+	pass(t, e, start())
+	delete(m.state, lost)
+	if _, err := e.Tick(start().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if n := looks(); n != 1 {
+		t.Errorf("after its drain, found by look %d", n)
+	}
 }
 
 func expectIntact(t *testing.T, e *Engine, want bool) {
