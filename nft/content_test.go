@@ -3,6 +3,7 @@ package nft
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,6 +50,30 @@ func TestContent(t *testing.T) {
 			mustApply(t, second.Engine)
 		}
 		x.sameContent(t, first, second, true)
+	}
+}
+
+// TestContentHasAllChains: what is compared has each chain of the program, so that a rule of another tool in it is seen.
+func TestContentHasAllChains(t *testing.T) {
+	for _, x := range examples() {
+		m := OpenMemory(Options{})
+		x.install(t, m.Engine)
+		content, err := m.Content()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tb := range m.tables {
+			want := tb.Want.Program()
+			want.Lengths = 0
+			for _, c := range want.Chains() {
+				compared := func(l inspect.Line) bool {
+					return l.Family == tb.Family && l.Set == "" && strings.HasPrefix(l.Text, "chain "+c.Name+" ")
+				}
+				if !slices.ContainsFunc(content, compared) && c.Name != program.SourceRangesChain {
+					t.Errorf("%s: %s chain %s is not compared", x.name, tb.Family, c.Name)
+				}
+			}
+		}
 	}
 }
 

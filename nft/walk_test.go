@@ -90,6 +90,11 @@ func (x example) checkWalk(t *testing.T, tables *inspect.Tables) {
 			if diff := cmp.Diff(endpoints, statuses(got.Pick), ends); got.Fate != fate || diff != "" {
 				t.Errorf("%s: %s %s: fate %d, want %d\n%s", x.name, p.Name, packet.Dst, got.Fate, fate, diff)
 			}
+			for _, hook := range []string{"input", "forward", "output"} { // an untranslated packet passes all the rules there
+				if _, err := tables.Walk(hook, "filter", packet); err != nil {
+					t.Errorf("%s: %s %s at %s: %v", x.name, p.Name, packet.Dst, hook, err)
+				}
+			}
 		}
 	}
 }

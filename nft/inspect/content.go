@@ -101,7 +101,7 @@ func (r *contentReader) readProgram() error {
 	if r.was.Asleep() {
 		r.add("", "flags dormant # the table sleeps: no rule of it sees packets")
 	}
-	chains := (program.Program{Family: r.family, Loopback: true, IPVS: true}).Chains()
+	chains := (program.Program{Family: r.family, Loopback: true, IPVS: true, Unanswered: true, Refusing: true, Fleet: true}).Chains()
 	for name, c := range r.was.Chains {
 		ours := slices.ContainsFunc(chains, func(c program.Chain) bool { return c.Name == name })
 		if !ours && c == (program.ChainShape{}) || name == program.SourceRangesChain && r.leadsToItsGroups() {

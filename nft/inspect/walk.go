@@ -318,6 +318,8 @@ func (w *walker) conntrack(e *expr.Ct) error {
 		w.put(e.Register, rule.Native(status))
 	case unix.NFT_CT_DST_IP, unix.NFT_CT_DST_IP6:
 		w.put(e.Register, original.Addr().AsSlice())
+	case expr.CtKeyDIRECTION:
+		w.put(e.Register, []byte{0}) // of the original direction: no reply
 	case expr.CtKeyPROTODST:
 		w.put(e.Register, binary.BigEndian.AppendUint16(nil, original.Port()))
 	default:
