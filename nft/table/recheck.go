@@ -85,12 +85,12 @@ type tableRecheck struct {
 	list   kernel.SetReader
 }
 
-// step compares one part. It reports whether nothing is left.
+// step compares the next parts. It reports whether nothing is left.
 func (r *tableRecheck) step(w program.Writer, k kernel.NFTables) (done bool, err error) {
 	switch {
 	case r.wanted.Left():
-		if p, some := r.wanted.Next(); some {
-			err = undo(w, k, r.tb.scopeOfPart(p))
+		for _, p := range r.wanted.Next() {
+			err = errors.Join(err, undo(w, k, r.tb.scopeOfPart(p)))
 		}
 	case !r.listed:
 		err = r.chooseLists(k)

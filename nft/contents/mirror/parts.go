@@ -21,7 +21,7 @@ type Parts struct {
 	of      *Contents
 	most    int // elements of a part
 	batch   portBatch
-	pending []Part // of the batch, or of what was listed last
+	pending []Part // of the batch
 
 	ports  []string // names of service ports that are left
 	tables []uint32 // numbers of hash tables
@@ -54,28 +54,29 @@ func (p *Parts) Left() bool {
 	return len(p.pending)+len(p.ports)+len(p.tables)+len(p.addrs)+len(p.answering)+len(p.small) > 0
 }
 
-// Next returns the next part, if it has one at once: to list many elements takes time, and then the caller may want to
-// pause.
-func (p *Parts) Next() (Part, bool) {
+// Next returns the next parts, if it has some at once: to list many elements takes time, and then the caller may want to pause.
+func (p *Parts) Next() []Part {
 	if len(p.pending) > 0 && p.batch.outdated(p.of) {
 		p.pending = p.batch.again(p.of, p.most)
 	}
-	if len(p.pending) == 0 {
-		p.batch = portBatch{}
-		p.fill()
-		return Part{}, false
+	if len(p.pending) > 0 {
+		first := p.pending[:1]
+		p.pending = p.pending[1:]
+		return first
 	}
-	first := p.pending[0]
-	p.pending = p.pending[1:]
-	return first, true
+	want := program.NewWriter(p.of.family)
+	if len(p.ports) == 0 {
+		return p.shared(want)
+	}
+	p.ports = p.batch.fill(p.of, want, p.ports)
+	p.pending = PartsOf(want, p.most)
+	return nil
 }
 
-// fill lists the next elements.
-func (p *Parts) fill() {
-	want := program.NewWriter(p.of.family)
+// shared lists the next elements that are not of single service ports. None of them waits here, because nothing would tell
+// that it has changed.
+func (p *Parts) shared(want program.Writer) []Part {
 	switch {
-	case len(p.ports) > 0:
-		p.ports = p.batch.fill(p.of, want, p.ports)
 	case len(p.tables) > 0:
 		p.listSlots(want)
 	case len(p.addrs) > 0:
@@ -89,12 +90,12 @@ func (p *Parts) fill() {
 		p.of.Shared.answers.list(want, p.answering[:n]...)
 		p.answering = p.answering[n:]
 	case len(p.small) > 0:
-		p.of.listSmall(want)
-		p.pending = []Part{{p.small[0], want, want.Added(p.small[0]), true}}
+		id := p.small[0]
 		p.small = p.small[1:]
-		return
+		p.of.listSmall(want)
+		return []Part{{id, want, want.Added(id), true}}
 	}
-	p.pending = PartsOf(want, p.most)
+	return PartsOf(want, p.most)
 }
 
 // listSlots lists the next slots of hash tables.
