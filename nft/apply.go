@@ -110,7 +110,9 @@ func (e *Engine) rewrite(d *delivery) error {
 		found[tb.Family.Index()], d.whole[tb.Family.Index()] = was, !differ
 		d.fresh = d.fresh && !was.Table
 	}
-	d.owner = e.tables.OwnerOf
+	if !slices.ContainsFunc(e.tables, func(tb *table.Table) bool { return !d.whole.has(tb.Family) }) {
+		d.owner = e.tables.OwnerOf // a difference may be refused because it was read wrongly
+	}
 	for _, tb := range e.tables {
 		w, was := e.tx.For(tb.Family), found[tb.Family.Index()]
 		was.SameLayout = was.SameLayout && e.mode != remaking

@@ -72,6 +72,36 @@ func TestRefusedPort(t *testing.T) {
 	}
 }
 
+// forgetful is a kernel whose lists leave out endpoints, as while it resizes their map.
+type forgetful struct{ kernel.NFTables }
+
+func (k forgetful) DumpElements(f program.Family, set string, found func(kernel.Found)) error {
+	if set == program.Endpoints.Name() {
+		return nil
+	}
+	return k.NFTables.DumpElements(f, set, found)
+}
+
+// TestRefusedDifference: the kernel refuses a difference that was read wrongly. No service port is to blame.
+func TestRefusedDifference(t *testing.T) {
+	m := OpenMemory(Options{})
+	ports := manyPorts(program.IPv4, 0, 3)
+	mustSet(t, m.Engine, ports...)
+	mustApply(t, m.Engine)
+	m.conn, m.mode = forgetful{m.kernel}, comparing
+	changed := ports[1]
+	changed.Cluster = endpoints("10.9.9.9:80")
+	mustSet(t, m.Engine, changed)
+	var refused *RefusedError
+	if r, err := m.Apply(); r.Outcome != kernel.Rejected || errors.As(err, &refused) {
+		t.Fatalf("outcome %v, error %v; want a rejection that names no service port", r.Outcome, err)
+	}
+	mustApply(t, m.Engine)
+	if text := m.String(); !strings.Contains(text, "10.9.9.9") {
+		t.Errorf("the change is missing:\n%s", text)
+	}
+}
+
 // TestRefusedForLackOfMemory: no service port is to blame.
 func TestRefusedForLackOfMemory(t *testing.T) {
 	m := OpenMemory(Options{})

@@ -29,10 +29,13 @@ type compiled struct {
 	fingerprint string
 }
 
+// maxShapes bounds what is remembered of chains, because those of classes come and go. A table has a few hundred.
+const maxShapes = 4096
+
 // rules are what the rules of a wanted chain say. The rules of a program never change, and to encode them takes
 // milliseconds.
 func (c *compiled) rules(p program.Program, chain *program.Chain) rule.RulesShape {
-	if c.of != p || c.shapes == nil {
+	if c.of != p || c.shapes == nil || len(c.shapes) == maxShapes {
 		c.of, c.shapes = p, map[string]rule.RulesShape{}
 	}
 	s, known := c.shapes[chain.Name]
