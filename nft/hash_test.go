@@ -199,6 +199,41 @@ func TestSameTableEverywhere(t *testing.T) {
 	}
 }
 
+// undumpable is a kernel that must not be asked for all hash slots: beyond 100,000, that takes seconds.
+type undumpable struct {
+	kernel.NFTables
+	t *testing.T
+}
+
+func (k undumpable) DumpElements(f program.Family, set string, found func(kernel.Found)) error {
+	if f == program.IPv4 && set == program.HashSlots.Name() {
+		k.t.Error("all hash slots are read at once")
+	}
+	return k.NFTables.DumpElements(f, set, found)
+}
+
+// TestManyHashSlots: a process that starts asks for the slots of many hash tables by table, and finds what differs.
+func TestManyHashSlots(t *testing.T) {
+	m := OpenMemory(Options{})
+	const tables = 33 // of 4,093 slots each
+	for i := range tables {
+		mustSet(t, m.Engine, hashPort(fmt.Sprintf("s%d:p", i), 1+i, uint16(80+i), 2*i, 2*i+1))
+	}
+	mustApply(t, m.Engine)
+	k := undumpable{m.kernel, t}
+	again := newEngine(k, Options{Instance: 2})
+	if err := again.tables.Adopt(k); err != nil {
+		t.Fatal(err)
+	}
+	for i := range tables {
+		mustSet(t, again, hashPort(fmt.Sprintf("s%d:p", i), 1+i, uint16(80+i), 2*i, 2*i+1+i/(tables-1)))
+	}
+	r := mustApply(t, again)
+	if n := strings.Count(r.Text(), "add element ip verdict hash-slots"); n == 0 || n > 4093 {
+		t.Errorf("%d slots are written, want about half of one table", n)
+	}
+}
+
 // TestTablesWithoutHistory: two nodes with the same objects have the same tables and answer for the same frontends,
 // whatever each of them had before, in which order, with which weights, over which restarts, and beside which Services.
 func TestTablesWithoutHistory(t *testing.T) {

@@ -188,5 +188,5 @@ func (fm *form) formerProgram(k kernel.NFTables, was kernel.Existing) (p program
 
 // slotSets are the maps whose key is a pool or hash table and a slot. A row of slots has no gaps.
 func slotSets() []program.SetID {
-	return []program.SetID{program.Endpoints, program.StickySlots, program.Addresses}
+	return []program.SetID{program.Endpoints, program.StickySlots, program.Addresses, program.HashSlots}
 }

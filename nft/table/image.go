@@ -80,6 +80,8 @@ func (r *imageReader) readRows() error {
 			slots = 1 // the pool itself has one slot; the others are in its table
 			if value&program.PortMask == 0 {
 				wanted[program.Endpoints][value] = c.Size
+			} else {
+				wanted[program.HashSlots][value&program.TableMask] = c.Size
 			}
 		}
 		wanted[c.Slots()][number] = slots
@@ -90,7 +92,7 @@ func (r *imageReader) readRows() error {
 		read = r.dumpRows
 	}
 	for _, id := range slotSets() {
-		if id == program.Addresses && len(wanted[id]) == 0 {
+		if (id == program.Addresses || id == program.HashSlots) && len(wanted[id]) == 0 {
 			delete(im.Rows, id) // an earlier version does not have the map
 			continue
 		}
