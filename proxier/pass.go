@@ -143,6 +143,7 @@ func (p *passer) apply(pass *report.Pass) {
 		pass.Result.Add(p.dataplane.Apply())
 		replan := pass.Result.Replan
 		if pass.Result.Err != nil || len(replan) == 0 {
+			p.queue.again(replan)
 			return
 		}
 		slices.SortFunc(replan, state.Name.Compare)

@@ -43,3 +43,37 @@ func BenchmarkPlan(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkPlanOfManyPorts: a tenant has many ports share many endpoints, with the default limits.
+func BenchmarkPlanOfManyPorts(b *testing.B) {
+	for _, n := range []int{40, 400, 4000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			list := spread(state.IPv4, 10_000)
+			list[0].Backup = true // so somebody watches the endpoints
+			svc := service(func(s *state.Service) { s.ClusterIPs, s.Ports = s.ClusterIPs[:1], manyPorts(n, list) })
+			p := Planner{Limits: Limits{Frontends: Limit{N: 4096, Flag: "--most"}, Elements: Limit{N: 100_000, Flag: "--most"}}}
+			b.ReportAllocs()
+			for b.Loop() {
+				p.Plan(svc, list, environment())
+			}
+		})
+	}
+}
+
+// BenchmarkPlanOfOneAddress: all endpoints have one address, and their ports arrive in the worst order.
+func BenchmarkPlanOfOneAddress(b *testing.B) {
+	for _, n := range []int{400, 4000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var list []*state.Slice
+			for i := range n {
+				sl := slice(fmt.Sprintf("web-%05d", i), "10.0.0.1")
+				sl.Ports = []state.SlicePort{{Name: "http", Protocol: state.TCP, Port: uint16(n - i)}}
+				list = append(list, sl)
+			}
+			var p Planner
+			for b.Loop() {
+				p.Plan(service(nil), list, environment())
+			}
+		})
+	}
+}

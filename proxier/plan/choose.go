@@ -123,13 +123,16 @@ func (c *candidates) find(at netip.AddrPort) *candidate {
 	return &c.list[i]
 }
 
-// addChoices notes what became of the endpoints.
-func (c *candidates) addChoices(list []Choice, protocol state.Protocol, family state.Family, cluster, near selection) []Choice {
-	list = slices.Grow(list, len(c.list))
+// addChoices notes what became of the endpoints. The list has the given length at most: nobody watches the others.
+func (c *candidates) addChoices(list []Choice, most int, protocol state.Protocol, family state.Family, cluster, near selection) []Choice {
+	list = slices.Grow(list, min(len(c.list), most-len(list)))
 	for i := range c.list {
 		e := &c.list[i]
 		if e.flags&(ready|draining) == 0 {
 			continue
+		}
+		if len(list) == most {
+			break
 		}
 		list = append(list, Choice{
 			Protocol: protocol, At: e.addr(family), Local: e.flags&local != 0, Backup: e.flags&backup != 0, Accepts: e.flags&accepts != 0,

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -29,13 +30,15 @@ type endpoints struct {
 // candidates are the endpoints of one Service port, sorted by address and port.
 type candidates struct {
 	list    []candidate
+	mixed   bool    // the ports of an address are not in order yet
 	shifted int     // endpoints that a range leaves out
 	levels  []flags // see topology
 	allDown state.AllDown
 }
 
-// collect gathers the endpoints of one family from all slices, sorted by address. It returns how many have no room.
-func (e *endpoints) collect(family state.Family, ports []state.ServicePort, limit Limit) (cut int) {
+// collect gathers the endpoints of one family from all slices, sorted by address: a number of them at most, or all if
+// that is less than zero. It returns how many have no room.
+func (e *endpoints) collect(family state.Family, ports []state.ServicePort, most int) (cut int) {
 	e.named.fill(ports, e.slices)
 	e.localBad = nil
 	e.members.list = e.members.list[:0]
@@ -48,7 +51,7 @@ func (e *endpoints) collect(family state.Family, ports []state.ServicePort, limi
 			if state.FamilyOf(found.Addr) != family {
 				continue
 			}
-			if !limit.none() && len(e.members.list) >= max(limit.N, 1) {
+			if most >= 0 && len(e.members.list) >= most {
 				cut++
 				continue
 			}
@@ -65,7 +68,7 @@ func (e *endpoints) collect(family state.Family, ports []state.ServicePort, limi
 // another port than its first one.
 func (e *endpoints) fill(of *candidates, ports []state.ServicePort, index int) {
 	e.fillNumbers(ports, index)
-	of.list, of.shifted = of.list[:0], 0
+	of.list, of.mixed, of.shifted = of.list[:0], false, 0
 	for i := range e.members.list {
 		m := &e.members.list[i]
 		switch number := e.numbers[m.slice]; {
@@ -75,6 +78,9 @@ func (e *endpoints) fill(of *candidates, ports []state.ServicePort, index int) {
 		default:
 			of.add(candidate{hi: m.hi, lo: m.lo, port: number, weight: e.slices[m.slice].Weight, flags: m.flags})
 		}
+	}
+	if of.mixed {
+		of.sort()
 	}
 }
 
@@ -137,26 +143,42 @@ func numberIn(ports []state.SlicePort, want *state.ServicePort) uint16 {
 	return 0
 }
 
-// add inserts an endpoint. Addresses arrive in order. An address may come with several ports. It comes twice when an
+// add adds an endpoint. Addresses arrive in order. An address may come with several ports. It comes twice when an
 // endpoint moves between slices, or when a new Pod got the address of a terminating one.
 func (c *candidates) add(next candidate) {
-	at := len(c.list)
-	for ; at > 0; at-- {
-		before := &c.list[at-1]
-		if before.hi != next.hi || before.lo != next.lo || before.port < next.port {
-			break
-		}
+	if n := len(c.list); n > 0 && c.list[n-1].hi == next.hi && c.list[n-1].lo == next.lo {
+		before := &c.list[n-1]
 		if before.port == next.port {
-			if preferred(next.flags, before.flags) {
-				*before = next
-			}
+			before.merge(next)
 			return
 		}
+		c.mixed = c.mixed || before.port > next.port
 	}
-	c.list = append(c.list, next) // slices.Insert takes a tenth more of a plan with 1,000 endpoints
-	if at < len(c.list)-1 {
-		copy(c.list[at+1:], c.list[at:])
-		c.list[at] = next
+	c.list = append(c.list, next)
+}
+
+// sort puts the ports of each address in order. To insert each port where it belongs would take quadratic time.
+func (c *candidates) sort() {
+	slices.SortStableFunc(c.list, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.hi, b.hi), cmp.Compare(a.lo, b.lo), cmp.Compare(a.port, b.port))
+	})
+	last := 0
+	for _, next := range c.list[1:] {
+		before := &c.list[last]
+		if before.hi == next.hi && before.lo == next.lo && before.port == next.port {
+			before.merge(next)
+			continue
+		}
+		last++
+		c.list[last] = next
+	}
+	c.list = c.list[:last+1]
+}
+
+// merge makes one of two endpoints with the same address and port.
+func (c *candidate) merge(next candidate) {
+	if preferred(next.flags, c.flags) {
+		*c = next
 	}
 }
 

@@ -263,3 +263,17 @@ func TestLargeService(t *testing.T) {
 		}
 	}
 }
+
+// TestPortsOfOneAddress: however the ports of an address arrive, each comes once and in order, and of two equal ones the one
+// that serves more counts.
+func TestPortsOfOneAddress(t *testing.T) {
+	list := []*state.Slice{slice("a", "10.0.0.1", "10.0.0.2"), slice("b", "10.0.0.1"), slice("c", "10.0.0.1 draining"), slice("d", "10.0.0.1 draining")}
+	for i, port := range []uint16{8082, 8080, 8082, 8081} {
+		list[i].Ports = []state.SlicePort{{Name: "http", Protocol: state.TCP, Port: port}}
+	}
+	for range 2 {
+		got := planned(service(nil), list, environment())
+		equal(t, "endpoints", show(portOf(t, got, state.IPv4, "shop/web:http").Cluster), "10.0.0.1:8080 10.0.0.1:8082 10.0.0.2:8082")
+		slices.Reverse(list)
+	}
+}

@@ -99,7 +99,12 @@ func (t *template) external(kind FrontendKind, a netip.Addr) Frontend {
 // frontends completes the template for one port and adds the node port, which a range does not have. It leaves out what has
 // no room.
 func (t *template) frontends(want *state.ServicePort, r *room) []Frontend {
-	out := make([]Frontend, 0, r.atMost(len(t.list)+toInt(want.NodePort != 0)))
+	wanted, left := len(t.list)+toInt(want.NodePort != 0 && want.EndPort == 0), r.left()
+	if left == 0 {
+		r.cut.Frontends += wanted
+		return nil
+	}
+	out := make([]Frontend, 0, min(wanted, left))
 	for i := range t.list {
 		if r.frontend(t.list[i].Kind) && r.ranges(len(t.list[i].Sources)) {
 			fe := t.list[i]

@@ -196,6 +196,40 @@ func TestManySlices(t *testing.T) {
 		"Service shop/web metadata.name: the Service has 4097 EndpointSlices: the first 4096 by name are used")
 }
 
+// manyPorts are ports that all slices serve.
+func manyPorts(n int, list []*state.Slice) (ports []state.ServicePort) {
+	var of []state.SlicePort
+	for i := range n {
+		name := fmt.Sprint("p", i)
+		ports = append(ports, state.ServicePort{Name: name, Protocol: state.TCP, Port: uint16(1 + i)})
+		of = append(of, state.SlicePort{Name: name, Protocol: state.TCP, Port: uint16(1 + i)})
+	}
+	for _, sl := range list {
+		sl.Ports = of
+	}
+	return ports
+}
+
+// TestManyPortsWithManyEndpoints: a Service with many of both has a limit of what is looked at and watched.
+func TestManyPortsWithManyEndpoints(t *testing.T) {
+	const most, ports, members = 1000, 2000, visits * 1000 / 2000
+	list := spread(state.IPv4, 500)
+	list[0].Backup = true
+	svc := service(func(s *state.Service) { clusterIPOnly(s); s.Ports = manyPorts(ports, list) })
+	p := Planner{Limits: Limits{Frontends: Limit{N: 4096, Flag: "--most"}, Elements: Limit{N: most, Flag: "--most"}}}
+	got := p.Plan(svc, list, environment())
+	if n := len(p.endpoints.members.list); n != members {
+		t.Errorf("%d endpoints are looked at for each port, want %d", n, members)
+	}
+	if len(got.Choices) != most || got.Used.Elements > most+ports || !got.Cut || len(got.Ports) != ports {
+		t.Errorf("%d choices, %d elements, %d ports, cut %t", len(got.Choices), got.Used.Elements, len(got.Ports), got.Cut)
+	}
+	p.Limits.Frontends.N = 10
+	if got := p.Plan(svc, list, environment()); len(got.Ports) != 10 || got.Used.Frontends != 10 {
+		t.Errorf("%d ports with %d frontends, want 10", len(got.Ports), got.Used.Frontends)
+	}
+}
+
 // TestFlowsHaveRoom: ports with many endpoints that only keep their flows leave room for the next port.
 func TestFlowsHaveRoom(t *testing.T) {
 	svc := service(func(s *state.Service) {

@@ -72,7 +72,7 @@ func (p *Planner) open(svc *state.Service, list []*state.Slice, env *Environment
 // close leaves nothing but the buffers.
 func (p *Planner) close() {
 	p.svc = nil
-	p.endpoints.env, p.endpoints.slices = nil, nil
+	p.endpoints.env, p.endpoints.slices, p.endpoints.named = nil, nil, namedPorts{}
 	p.template.env, p.template.svc = nil, nil
 	p.names.forget()
 }
@@ -89,7 +89,7 @@ func hasFamily(svc *state.Service, family state.Family) bool {
 
 // family plans all ports of the Service in one family.
 func (p *Planner) family(out *Service, family state.Family) {
-	p.room.cut.Elements += p.endpoints.collect(family, p.svc.Ports, p.Limits.Elements)
+	p.room.cut.Elements += p.endpoints.collect(family, p.svc.Ports, p.Limits.members(len(p.svc.Ports)))
 	p.template.fill(out, family)
 	for i := range p.svc.Ports {
 		p.room.ports--
@@ -129,7 +129,7 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 	p.room.slots(&port, p.Slots)
 	p.answer(&port, cluster, near)
 	if p.watched {
-		out.Choices = p.candidates.addChoices(out.Choices, want.Protocol, family, cluster, near)
+		out.Choices = p.candidates.addChoices(out.Choices, p.Limits.choices(), want.Protocol, family, cluster, near)
 	}
 	return port
 }

@@ -46,19 +46,23 @@ func NewPauses(log *slog.Logger, b *config.Budgets) Pauses {
 	}
 }
 
-// Planned returns what a pass planned beyond one Service of the largest size. To plan takes about as long as to write, and
+// Planned returns what a pass planned of a namespace beyond one Service of the largest size, as a change of the first Service
+// beyond it: thousands of small ones are as much work as a large one. To plan takes about as long as to write, and
 // a change of one Service may have many others planned: those that lose an address to it.
 func (p *Pauses) Planned(d *Draft) map[state.Name]int {
 	if d.Size <= p.service {
 		return nil
 	}
-	sizes, over := map[string]int{}, map[state.Name]int{}
+	sizes, first, over := map[string]int{}, map[string]state.Name{}, map[state.Name]int{}
 	for _, name := range d.Order {
 		if planned := d.Plans[name].Plan; planned != nil {
 			n := planned.Used.Frontends + planned.Used.Elements
 			sizes[name.Namespace] += n
 			if more := sizes[name.Namespace] - p.service; more > 0 {
-				over[name] = min(more, n)
+				if _, known := first[name.Namespace]; !known {
+					first[name.Namespace] = name
+				}
+				over[first[name.Namespace]] = more
 			}
 		}
 	}

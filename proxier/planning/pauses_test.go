@@ -59,3 +59,20 @@ func TestPausesOfPlanning(t *testing.T) {
 		t.Errorf("%d, want what four plans of 50 are above 100", total)
 	}
 }
+
+// TestManySmallPlans: one change has thousands of small Services planned. None of them is large, and their namespace pays.
+func TestManySmallPlans(t *testing.T) {
+	p := NewPauses(slog.New(slog.DiscardHandler), &config.Budgets{
+		ServiceFrontends: 10, ServiceElements: 90, NamespaceElements: 5000, NamespaceChanges: 1000,
+	})
+	d := Draft{Plans: map[state.Name]Planned{}}
+	for i := range 2000 {
+		name := state.Name{Namespace: "tenant", Name: fmt.Sprint(i)}
+		d.Order = append(d.Order, name)
+		d.Plans[name] = Planned{Plan: &plan.Service{Name: name, Used: plan.Usage{Frontends: 5, Elements: 45}}}
+		d.Size += 50
+	}
+	if wait, want := p.Charge(nil, p.Planned(&d), time.Now())["tenant"], 94900*time.Millisecond; wait != want {
+		t.Errorf("the namespace waits for %s, want %s", wait, want)
+	}
+}
