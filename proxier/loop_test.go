@@ -354,3 +354,25 @@ func TestFewLinesForOneService(t *testing.T) {
 		t.Error("the log does not count the other problems")
 	}
 }
+
+// TestRefusedPortIsReported: the kernel refuses a port, and then fails for another reason. The next pass serves the others, and
+// tells that this port is not served.
+func TestRefusedPortIsReported(t *testing.T) {
+	w := newWorld(t)
+	w.store.SetService(service("web", "10.96.0.1", 1), nil)
+	w.store.SetService(service("mail", "10.96.0.2", 1), nil)
+	w.store.MarkSynced()
+	w.rules.blame, w.rules.fail = "default/web:http", 1
+	if err := w.pass(); err == nil {
+		t.Error("the first pass reports no failure")
+	}
+	if err := w.pass(); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.rules.frontends(t); len(got) != 1 || got["default/mail:http"] == nil {
+		t.Errorf("served: %v", got)
+	}
+	if len(w.watcher.problems) != 1 || w.watcher.problems[0].Object.Name != "web" {
+		t.Errorf("problems: %v", w.watcher.problems)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/report"
@@ -25,6 +26,7 @@ type faulty struct {
 	*nft.Memory
 	mu      sync.Mutex
 	fail    int           // applies to refuse
+	blame   string        // a port that the next apply is refused for
 	takes   time.Duration // how long an apply takes
 	limit   string        // a port that is over a limit
 	missing bool          // someone else removed the tables
@@ -56,6 +58,10 @@ func (f *faulty) Apply() (nft.Result, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.applies++
+	if name := f.blame; name != "" {
+		f.blame = ""
+		return nft.Result{Outcome: kernel.Rejected}, &nft.RefusedError{Port: contents.PortID{Family: program.IPv4, Name: name}, Err: errors.New("injected")}
+	}
 	if f.fail > 0 {
 		f.fail--
 		return nft.Result{Outcome: kernel.Rejected}, errors.New("injected: the kernel refuses")
