@@ -84,7 +84,11 @@ func TestAlerts(t *testing.T) {
 	if err := os.WriteFile(file, plain, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	checkMetrics(t, tool(t, "", "rules", file))
+	metrics := tool(t, "", "rules", file)
+	checkMetrics(t, metrics)
+	if !strings.Contains(metrics, "verdict_api_resource_readable") { // a lost API server causes too few errors to be noticed by them
+		t.Error("no alert when the API server is lost")
+	}
 	for _, r := range rule.Spec.Groups[0].Rules {
 		for _, name := range []string{"summary", "description", "runbook"} {
 			if r.Annotations[name] == "" {

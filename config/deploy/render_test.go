@@ -84,6 +84,20 @@ func TestChartEqualsKustomize(t *testing.T) {
 	}
 }
 
+// TestChartInAnotherNamespace: everything is in the namespace of the release, so that the monitor finds the pods.
+func TestChartInAnotherNamespace(t *testing.T) {
+	text := tool(t, "", "helm", "chart", "namespace=networking", "monitoring=true")
+	if strings.Contains(text, "kube-system") {
+		t.Errorf("something is in kube-system:\n%s", text)
+	}
+	for name, o := range objects(t, text) {
+		meta, _ := o.(map[string]any)["metadata"].(map[string]any)
+		if in := meta["namespace"]; in != "networking" && !strings.HasPrefix(name, "ClusterRole") {
+			t.Errorf("%s is in the namespace %v", name, in)
+		}
+	}
+}
+
 // daemonSets returns those of a text. The test fails if a field of any object is unknown to the API.
 func daemonSets(t *testing.T, text string) (list []appsv1.DaemonSet) {
 	t.Helper()

@@ -115,13 +115,17 @@ func (o *options) each(ctx context.Context, args []string, do func(*Explanation)
 	}
 	defer tables.Close()
 	k := &live{tables}
-	questions, err := o.withSource(ctx, k, wanted, source)
+	questions, left, err := o.withSource(ctx, k, wanted, source)
 	if err != nil {
 		return nil, err
 	}
-	for _, q := range questions {
+	for i, q := range questions {
 		e, err := explanationOf(k, q)
 		if err == nil {
+			if left > 0 && i == 0 {
+				e.Notes = append(e.Notes, fmt.Sprintf("this explains %d frontends of %s and leaves out %d: name them by NAMESPACE/NAME:PORT or ADDRESS:PORT",
+					len(questions), o.service, left))
+			}
 			err = do(e)
 		}
 		if err != nil {
@@ -172,10 +176,17 @@ func (o *options) targets(args []string) (wanted []question, source string, err 
 	return []question{{dst: dst, protocol: protocol}}, args[0], nil
 }
 
-// withSource fills in the source. Of a Service, only the frontends of the source's family count.
-func (o *options) withSource(ctx context.Context, k kernel, wanted []question, source string) (out []question, err error) {
+// maxFrontends is how many frontends of a Service are explained.
+const maxFrontends = 16
+
+// withSource fills in the source. Of a Service, only the frontends of the source's family count. It returns how many it has
+// not looked at.
+func (o *options) withSource(ctx context.Context, k kernel, wanted []question, source string) (out []question, left int, err error) {
 	var failed error
-	for _, q := range wanted {
+	for i, q := range wanted {
+		if len(out) == maxFrontends {
+			return out, len(wanted) - i, nil
+		}
 		if err := q.from(ctx, k, o.cluster, source); err != nil {
 			failed = err
 			continue
@@ -183,9 +194,9 @@ func (o *options) withSource(ctx context.Context, k kernel, wanted []question, s
 		out = append(out, q)
 	}
 	if len(out) == 0 {
-		return nil, failed
+		return nil, 0, failed
 	}
-	return out, nil
+	return out, 0, nil
 }
 
 // ErrQuestion marks a question that makes no sense.

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -31,6 +32,22 @@ func TestArguments(t *testing.T) {
 		err := cmd.Execute()
 		if _, wrong := err.(flags.UsageError); !wrong || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") { //nolint:errorlint // New returns it as it is
 			t.Errorf("explain %s: %v; want one line of wrong usage with %q", tt.args, err, tt.want)
+		}
+	}
+}
+
+// TestManyFrontends: of a Service with many frontends, the first ones of the source's family are explained.
+func TestManyFrontends(t *testing.T) {
+	var wanted []question
+	for _, dst := range []string{"10.96.0.1", "fd00:96::1"} {
+		for port := range uint16(20) {
+			wanted = append(wanted, question{dst: netip.AddrPortFrom(netip.MustParseAddr(dst), 1+port), protocol: 6})
+		}
+	}
+	for source, want := range map[string]int{"10.0.0.7": 24, "fd00::7": 4} {
+		out, left, err := (&options{}).withSource(t.Context(), nil, wanted, source)
+		if err != nil || len(out) != maxFrontends || left != want || out[0].src.String() != source {
+			t.Errorf("from %s: %d questions, %d left, %v", source, len(out), left, err)
 		}
 	}
 }

@@ -90,9 +90,6 @@ func podAddress(ctx context.Context, c cluster.Config, name string, f program.Fa
 	return netip.Addr{}, fmt.Errorf("pod %s has no address of the family of the destination", name)
 }
 
-// maxFrontends is how many frontends of a Service are explained.
-const maxFrontends = 16
-
 // frontendsOf lists the frontends of a Service, or of one of its ports.
 func frontendsOf(name string) (out []question, err error) {
 	if namespace, rest, ok := strings.Cut(name, "/"); !ok || namespace == "" || rest == "" || strings.Contains(rest, "/") {
@@ -109,5 +106,5 @@ func frontendsOf(name string) (out []question, err error) {
 		return nil, fmt.Errorf("the kernel has no frontend of %s: the Service does not exist, has no cluster IP, "+
 			"or is not served; the log of the daemon and the Events of the Service say why", name)
 	}
-	return out[:min(len(out), maxFrontends)], nil
+	return out, nil
 }

@@ -17,13 +17,15 @@ type sysctl struct {
 	status      Status
 	consequence string
 	remedy      string
+	unless      string // it is only worth a warning if this other one is 1
 }
 
 var sysctls = []sysctl{
 	{
 		name: "net.ipv4.ip_forward", wrong: "0", status: Error,
 		consequence: "the node forwards no packets, so endpoints in IPv4 cannot be reached, except for those in its own network",
-		remedy:      "sysctl -w net.ipv4.ip_forward=1, and write it into /etc/sysctl.d",
+		remedy:      "sysctl -w net.ipv4.ip_forward=1, and write it into /etc/sysctl.d; none, if the cluster has IPv6 only",
+		unless:      "net.ipv6.conf.all.forwarding",
 	},
 	{
 		name: "net.ipv6.conf.all.forwarding", wrong: "0", status: Warning,
@@ -51,19 +53,26 @@ var sysctls = []sysctl{
 func Sysctls(root string) []Finding {
 	var list []Finding
 	for _, s := range sysctls {
-		text, err := os.ReadFile(filepath.Join(root, strings.ReplaceAll(s.name, ".", "/")))
-		value := strings.TrimSpace(string(text))
+		value, err := readSysctl(root, s.name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // without the module, the setting does not matter
 		case err != nil:
 			list = append(list, Finding{Check: s.name, Status: Warning, Detail: err.Error(), Remedy: asRoot})
 		case value == s.wrong:
+			if other, _ := readSysctl(root, s.unless); other == "1" {
+				s.status = Warning
+			}
 			list = append(list, Finding{Check: s.name, Status: s.status, Detail: fmt.Sprintf("%s: %s", value, s.consequence), Remedy: s.remedy})
 		default:
 			list = append(list, Finding{Check: s.name, Status: OK, Detail: value})
 		}
 	}
 	return list
+}
+
+func readSysctl(root, name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, strings.ReplaceAll(name, ".", "/")))
+	return strings.TrimSpace(string(text)), err
 }
 
 // MoreRoom is the remedy for a table of connections that is full.

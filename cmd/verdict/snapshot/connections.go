@@ -32,9 +32,13 @@ func (t *Table) countConnections(families []program.Family) {
 }
 
 func (t *Table) attach(loads map[conntrack.Route]conntrack.Load) {
-	frontends := map[Place]*Frontend{}
+	frontends, ranges := map[Place]*Frontend{}, map[netip.Addr][]*Frontend{}
 	for i := range t.Frontends {
-		if fe := &t.Frontends[i]; fe.Engine == NFT {
+		fe := &t.Frontends[i]
+		if fe.LastPort != 0 {
+			ranges[fe.Address] = append(ranges[fe.Address], fe)
+		}
+		if fe.Engine == NFT {
 			frontends[fe.place()] = fe
 			for j := range fe.Endpoints {
 				fe.Endpoints[j].Active, fe.Endpoints[j].Inactive = new(int), new(int)
@@ -49,7 +53,7 @@ func (t *Table) attach(loads map[conntrack.Route]conntrack.Load) {
 		}
 		end := route.Reply
 		if fe == nil {
-			fe, end = t.rangeAt(route)
+			fe, end = rangeAt(ranges[route.Dst.Addr()], route)
 		}
 		if fe != nil {
 			fe.endpoint(end).count(load)
@@ -57,16 +61,14 @@ func (t *Table) attach(loads map[conntrack.Route]conntrack.Load) {
 	}
 }
 
-// rangeAt finds the range to which a connection goes, and its endpoint. Endpoints of a range have its first port.
-func (t *Table) rangeAt(r conntrack.Route) (*Frontend, netip.AddrPort) {
-	i := slices.IndexFunc(t.Frontends, func(fe Frontend) bool {
-		return fe.LastPort != 0 && fe.Address == r.Dst.Addr() && protocolNumber(fe.Protocol) == r.Protocol &&
-			fe.Port <= r.Dst.Port() && r.Dst.Port() <= fe.LastPort
-	})
-	if i < 0 {
-		return nil, r.Reply
+// rangeAt finds the one of some ranges to which a connection goes, and its endpoint. Endpoints of a range have its first port.
+func rangeAt(ranges []*Frontend, r conntrack.Route) (*Frontend, netip.AddrPort) {
+	for _, fe := range ranges {
+		if protocolNumber(fe.Protocol) == r.Protocol && fe.Port <= r.Dst.Port() && r.Dst.Port() <= fe.LastPort {
+			return fe, netip.AddrPortFrom(r.Reply.Addr(), fe.Port)
+		}
 	}
-	return &t.Frontends[i], netip.AddrPortFrom(r.Reply.Addr(), t.Frontends[i].Port)
+	return nil, r.Reply
 }
 
 // PlaceOf is a place at an address.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
@@ -50,19 +51,28 @@ func ReadCounts(match func(string) bool) (Counts, error) {
 	if err != nil {
 		return c, fmt.Errorf("read the counters of virtual servers: %w", err)
 	}
+	c.addServers(servers, routed, match != nil)
+	return c, nil
+}
+
+// addServers adds the counters of virtual servers. Routed are the service ports that IPVS serves; if they are filtered, others are
+// not counted.
+func (c *Counts) addServers(servers []ipvsctl.Status, routed map[Place]string, filtered bool) {
 	for i := range servers {
 		s := &servers[i]
 		place := PlaceOf(netip.AddrPortFrom(s.Addr, s.Port), uint8(s.Protocol))
 		service, ok := routed[place]
 		if !ok {
-			service = routed[atNodePort(place)]
+			service, ok = routed[atNodePort(place)]
+		}
+		if !ok && filtered {
+			continue // of a Service that nobody asks for
 		}
 		c.frontends[counted{IPVS, place}] = totals{service: service, connections: s.Connections}
 		for _, r := range s.RealServers {
 			c.reals[EndpointKey{service, r.Addr, IPVS}] += r.Connections
 		}
 	}
-	return c, nil
 }
 
 // service is the service port of the nft frontend at a place.

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 )
@@ -28,5 +29,23 @@ func TestLoads(t *testing.T) {
 	}
 	if len(got) != len(want) {
 		t.Errorf("%d loads, want %d", len(got), len(want))
+	}
+}
+
+// TestCountsOfSome: of the virtual servers, those of other Services do not count when one Service is asked for.
+func TestCountsOfSome(t *testing.T) {
+	_, servers, _ := sample()
+	routed := map[Place]string{PlaceOf(netip.MustParseAddrPort("10.96.0.20:80"), 6): "shop/busy:http"}
+	for filtered, want := range map[bool]int{true: 1, false: len(servers)} {
+		c := Counts{frontends: map[counted]totals{}, reals: map[EndpointKey]uint64{}}
+		c.addServers(servers, routed, filtered)
+		if len(c.frontends) != want {
+			t.Errorf("filtered %t: %d virtual servers count, want %d", filtered, len(c.frontends), want)
+		}
+		for key := range c.reals {
+			if filtered && key.Service != "shop/busy:http" {
+				t.Errorf("an endpoint of another Service counts: %+v", key)
+			}
+		}
 	}
 }

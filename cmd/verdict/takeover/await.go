@@ -11,13 +11,15 @@ import (
 	"time"
 )
 
-// kubeProxyMetrics is where kube-proxy says when it wrote its rules.
-const kubeProxyMetrics = "http://127.0.0.1:10249/metrics"
+// kubeProxyMetrics is where kube-proxy says when it wrote its rules: in IPv6, if its bindAddress is in IPv6.
+func kubeProxyMetrics() []string {
+	return []string{"http://127.0.0.1:10249/metrics", "http://[::1]:10249/metrics"}
+}
 
 // Wait is the wait for kube-proxy before a clean-up: its pod runs before its rules are in the kernel, and connections
 // in between would find no translation.
 type Wait struct {
-	at       string // the address of kube-proxy's metrics
+	at       []string // where the metrics of kube-proxy may be
 	client   *http.Client
 	patience time.Duration // how long to wait
 	pause    time.Duration // between two questions
@@ -27,7 +29,7 @@ type Wait struct {
 // NewWait returns a wait of at most this time; 0: none. The kernel may have IPv6.
 func NewWait(patience time.Duration, ipv6 bool) *Wait {
 	h := &Wait{
-		at: kubeProxyMetrics, client: http.DefaultClient, patience: patience, pause: 200 * time.Millisecond, families: []string{"IPv4"},
+		at: kubeProxyMetrics(), client: http.DefaultClient, patience: patience, pause: 200 * time.Millisecond, families: []string{"IPv4"},
 	}
 	if ipv6 {
 		h.families = append(h.families, "IPv6")
@@ -45,8 +47,11 @@ func (h *Wait) Await(ctx context.Context, log *slog.Logger) error {
 	defer cancel()
 	answered, missing := false, h.families
 	for {
-		if written, err := h.ask(ctx); err == nil {
-			answered, missing = true, without(h.families, written)
+		for _, at := range h.at {
+			if written, err := h.ask(ctx, at); err == nil {
+				answered, missing = true, without(h.families, written)
+				break
+			}
 		}
 		if len(missing) == 0 {
 			return nil
@@ -64,7 +69,7 @@ func (h *Wait) late(answered bool, missing []string, log *slog.Logger) error {
 	families := strings.Join(missing, " and ")
 	switch {
 	case !answered:
-		log.Warn("clean up without another proxy: no kube-proxy answers", "address", h.at, "waited", h.patience)
+		log.Warn("clean up without another proxy: no kube-proxy answers", "addresses", strings.Join(h.at, " "), "waited", h.patience)
 	case len(missing) == len(h.families):
 		return fmt.Errorf("clean up: kube-proxy has written no rules within %s; nothing was removed: "+
 			"look at the log of kube-proxy, and repeat the clean-up", h.patience)
@@ -82,10 +87,10 @@ const lastSync = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
 var errVerdict = errors.New("the metrics there are those of Verdict")
 
 // ask returns the families in which kube-proxy has written rules.
-func (h *Wait) ask(ctx context.Context) (written map[string]bool, err error) {
+func (h *Wait) ask(ctx context.Context, at string) (written map[string]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.at, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,7 @@
 // the libraries of kustomize, Helm, Prometheus and nfpm are no dependencies of Verdict.
 //
 //	tools kustomize DIR                print the objects of a kustomization
-//	tools helm CHART [KEY=VALUE...]    print the objects of a chart
+//	tools helm CHART [namespace=NAME] [KEY=VALUE...]    print the objects of a chart
 //	tools rules FILE                   check alert rules as promtool does, and print the metrics that they use
 //	tools queries                      read PromQL from standard input, one query a line, and print the metrics
 //	tools package CONFIG TARGET        make TARGET, a .deb or .rpm, as an nfpm configuration says
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: tools kustomize DIR | helm CHART [KEY=VALUE...] | rules FILE | queries | package CONFIG TARGET")
+var errUsage = errors.New("usage: tools kustomize DIR | helm CHART [namespace=NAME] [KEY=VALUE...] | rules FILE | queries | package CONFIG TARGET")
 
 func run(args []string) error {
 	switch {
@@ -75,13 +75,17 @@ func helm(dir string, set []string) error {
 	if err != nil {
 		return fmt.Errorf("load chart %s: %w", dir, err)
 	}
-	given := map[string]any{}
+	given, namespace := map[string]any{}, "kube-system"
 	for _, s := range set {
+		if name, is := strings.CutPrefix(s, "namespace="); is {
+			namespace = name
+			continue
+		}
 		if err := strvals.ParseInto(s, given); err != nil {
 			return fmt.Errorf("value %q: %w", s, err)
 		}
 	}
-	release := chartutil.ReleaseOptions{Name: "verdict", Namespace: "kube-system", IsInstall: true}
+	release := chartutil.ReleaseOptions{Name: "verdict", Namespace: namespace, IsInstall: true}
 	values, err := chartutil.ToRenderValues(chart, given, release, chartutil.DefaultCapabilities)
 	if err != nil {
 		return fmt.Errorf("values of chart %s: %w", dir, err)
