@@ -175,7 +175,7 @@ func (e *Engine) run(r *Result, s *managed) error {
 	return nil
 }
 
-// Intact compares some virtual servers with what the kernel has: at least three, and all of them in allWithin calls. It returns
+// Intact compares some virtual servers with what the kernel has: about three, and all of them in allWithin calls. It returns
 // false when one differs, for example because someone ran "ipvsadm -C", or when a synchronization daemon differs. If repair is
 // true, the next Add then reads every virtual server and repairs it. A daemon is put right at once.
 func (e *Engine) Intact(repair bool) (bool, error) {

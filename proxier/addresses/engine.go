@@ -240,6 +240,7 @@ func (e *Engine) look(now time.Time) error {
 			e.foreign[f.Addr] = true
 		}
 	}
+	maps.DeleteFunc(e.announcing, func(a netip.Addr, _ int) bool { _, held := e.held[a]; return !held }) // others may have it now
 	for a := range e.held {
 		e.changed[a] = true
 	}

@@ -105,6 +105,27 @@ func TestCarrier(t *testing.T) {
 	expect("announced again", p.tick(p.again), 0)
 }
 
+// TestLostAddress: an address that the host has lost, and that is not wanted any more, is never announced again: another host may
+// have it.
+func TestLostAddress(t *testing.T) {
+	p := newPair(t)
+	p.tick(p.engine.Add)
+	for _, a := range virtual {
+		if out, err := p.host.Command("ip", "address", "del", a.String(), "dev", "eth0"); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	web := state.Name{Namespace: "default", Name: "web"}
+	p.engine.Set(web, nil)
+	p.tick(p.engine.Remove)
+	p.engine.Set(web, []netip.Addr{netip.MustParseAddr("192.0.2.11")})
+	for range announcements {
+		if heard := p.tick(p.again); !slices.Equal(heard, []int{0, 0}) {
+			t.Errorf("the neighbor hears %v announcements of lost addresses", heard)
+		}
+	}
+}
+
 // TestKernelWithoutMarks: a kernel that does not keep the mark gets no address, and the Engine says so once.
 func TestKernelWithoutMarks(t *testing.T) {
 	p := newPair(t)

@@ -82,8 +82,14 @@ func TestTranslated(t *testing.T) {
 		if w.Remove(web); !refused(to) {
 			t.Error("it is not refused as soon as the Service is gone, and the kernel may still have it")
 		}
+		p.Ports[0].Frontends[0].EndPort = 90
+		w.Serves(p)
+		if within := netip.AddrPortFrom(to.Addr(), 89); !refused(to) || !refused(within) {
+			t.Errorf("the first port of a range is refused: %t, another one: %t", refused(to), refused(within))
+		}
+		w.Remove(web)
 		<-time.After(2 * lingering)
-		if refused(to) {
+		if refused(to) || refused(netip.AddrPortFrom(to.Addr(), 89)) {
 			t.Error("it is refused for longer than the kernel may have the Service")
 		}
 		if n := len(w.permit.uses) + len(w.permit.served); n > 0 {

@@ -363,10 +363,10 @@ func (m *Monitor) setQuestions(is *watched, now time.Time) {
 	is.checks, is.problems = list, notAsked(is.name, excluded, left)
 }
 
-// inherit has endpoints that fail stay so until they have answered a check that has changed.
+// inherit has endpoints that fail stay so until they have answered a check that has changed, and others stay good.
 func (m *Monitor) inherit(is, before *watched, now time.Time) {
 	for i, k := range before.checks {
-		if k == nil || !k.Down {
+		if k == nil {
 			continue
 		}
 		c, found := find(is.choices, before.choices[i].Protocol, before.choices[i].At)

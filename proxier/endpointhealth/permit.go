@@ -105,13 +105,21 @@ func (p *permit) isServer(env *state.Environment, at func(netip.AddrPort) bool) 
 	return slices.ContainsFunc(env.APIServers, at) || slices.ContainsFunc(p.APIServers, at) || slices.ContainsFunc(env.Connected, at)
 }
 
+// anyPort stands for all ports of an address: one with a range of ports is no place for endpoints of others.
+const anyPort = 0
+
 // serves notes where a Service is about to be served. Node ports and cluster IPs are known by their addresses.
 func (p *permit) serves(svc *plan.Service) {
 	var list []netip.AddrPort
 	ranges := p.Store.Environment().ServiceCIDRs
 	for i := range svc.Ports {
 		for j := range svc.Ports[i].Frontends {
-			if f := &svc.Ports[i].Frontends[j]; f.Addr.IsValid() && !contains(ranges, f.Addr) {
+			f := &svc.Ports[i].Frontends[j]
+			switch {
+			case !f.Addr.IsValid() || contains(ranges, f.Addr):
+			case f.EndPort != 0:
+				list = append(list, netip.AddrPortFrom(f.Addr, anyPort))
+			default:
 				list = append(list, netip.AddrPortFrom(f.Addr, f.Port))
 			}
 		}
@@ -152,7 +160,7 @@ func (p *permit) forget(list []netip.AddrPort) {
 func (p *permit) translates(at netip.AddrPort) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.uses[at] > 0
+	return p.uses[at] > 0 || p.uses[netip.AddrPortFrom(at.Addr(), anyPort)] > 0
 }
 
 // embeddings are ranges of IPv6 whose packets go on to an address of IPv4, and which bytes of the address are that one. In the

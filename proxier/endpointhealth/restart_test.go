@@ -96,30 +96,31 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestChangedCheck: an endpoint that fails its check stays out when the check changes, until it answers the new one.
+// TestChangedCheck: an endpoint that fails its check stays out when the check changes, until it answers the new one. The others
+// stay good, and show that this node reaches them.
 func TestChangedCheck(t *testing.T) {
-	w := newWorld(t, checksOnly)
-	pool := []netip.AddrPort{at(1), at(2)}
-	svc := shop(func(*state.Service) {})
-	w.serve(svc, pool, nil)
-	w.answers[at(1)] = probe.Refused
-	w.wants("before", w.settle(web), at(2))
-	changed := shop(func(s *state.Service) { s.Check.Timeout, s.Check.Rise = 2*time.Second, 5 })
-	w.serve(changed, pool, nil)
-	w.plan(web)
-	w.now = w.now.Add(time.Minute)
-	w.publish(w.now)
-	w.wants("before the first new check", w.plan(web), at(2))
-	if all, failing := w.checks.Counts(); all != 2 || failing != 1 {
-		t.Errorf("%d of %d checks fail", failing, all)
-	}
-	for _, q := range w.checks.Due(w.now) {
-		if q.At == at(1) {
-			w.checked(q, probe.Answer{Connected: true}) // the first of five good answers
+	for _, fault := range []probe.Fault{probe.Refused, probe.NoAnswer} {
+		w := newWorld(t, checksOnly)
+		pool := []netip.AddrPort{at(1), at(2), at(3)}
+		w.serve(shop(func(*state.Service) {}), pool, nil)
+		w.answers[at(1)], w.answers[at(2)] = fault, fault
+		w.wants("before", w.settle(web), at(3))
+		w.serve(shop(func(s *state.Service) { s.Check.Timeout, s.Check.Rise = 2*time.Second, 5 }), pool, nil)
+		w.plan(web)
+		w.now = w.now.Add(time.Minute)
+		w.publish(w.now)
+		w.wants("before the first new check", w.plan(web), at(3))
+		if all, failing := w.checks.Counts(); all != 3 || failing != 2 {
+			t.Errorf("%d of %d checks fail", failing, all)
 		}
+		for _, q := range w.checks.Due(w.now) {
+			if q.At == at(1) {
+				w.checked(q, probe.Answer{Connected: true}) // the first of five good answers
+			}
+		}
+		w.publish(w.now.Add(time.Minute))
+		w.wants("after a good answer", w.plan(web), at(1), at(3))
 	}
-	w.publish(w.now.Add(time.Minute))
-	w.wants("after a good answer", w.plan(web), pool...)
 }
 
 // TestWrittenAgain: a Service is deleted and written again before the loop looks. Its failing endpoint is left out all the same.

@@ -123,15 +123,18 @@ func (c *candidates) find(at netip.AddrPort) *candidate {
 	return &c.list[i]
 }
 
-// addChoices notes what became of the endpoints. The list has the given length at most: nobody watches the others.
-func (c *candidates) addChoices(list []Choice, most int, protocol state.Protocol, family state.Family, cluster, near selection) []Choice {
-	list = slices.Grow(list, min(len(c.list), most-len(list)))
+// maxChoices is how many endpoints of all ports of a Service are watched: no more than the checks of all Services.
+const maxChoices = 1 << 17
+
+// addChoices notes what became of the endpoints. Nobody watches those beyond maxChoices.
+func (c *candidates) addChoices(list []Choice, protocol state.Protocol, family state.Family, cluster, near selection) []Choice {
+	list = slices.Grow(list, min(len(c.list), maxChoices-len(list)))
 	for i := range c.list {
 		e := &c.list[i]
 		if e.flags&(ready|draining) == 0 {
 			continue
 		}
-		if len(list) == most {
+		if len(list) == maxChoices {
 			break
 		}
 		list = append(list, Choice{

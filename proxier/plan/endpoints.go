@@ -21,8 +21,9 @@ type candidate struct {
 type endpoints struct {
 	env      *Environment
 	slices   []*state.Slice
-	members  members  // sorted by address
-	numbers  []uint16 // port number of the current port in each slice; 0: the slice does not serve the port
+	members  members      // sorted by address
+	numbers  []uint16     // port number of the current port in each slice; 0: the slice does not serve the port
+	last     []portNumber // what numbers has, if named is used
 	named    namedPorts
 	localBad map[netip.Addr]bool // ready addresses on this node: whether they are bad at each port so far
 }
@@ -40,6 +41,8 @@ type candidates struct {
 // that is less than zero. It returns how many have no room.
 func (e *endpoints) collect(family state.Family, ports []state.ServicePort, most int) (cut int) {
 	e.named.fill(ports, e.slices)
+	e.numbers, e.last = slices.Grow(e.numbers[:0], len(e.slices))[:len(e.slices)], nil
+	clear(e.numbers)
 	e.localBad = nil
 	e.members.list = e.members.list[:0]
 	for i, sl := range e.slices {
@@ -86,25 +89,35 @@ func (e *endpoints) fill(of *candidates, ports []state.ServicePort, index int) {
 
 // fillNumbers finds the number of a port in each slice. A named target port may differ from slice to slice.
 func (e *endpoints) fillNumbers(ports []state.ServicePort, index int) {
-	e.numbers = e.numbers[:0]
-	for i, sl := range e.slices {
-		if e.named.used {
-			e.numbers = append(e.numbers, e.named.number(index, i))
-			continue
+	if !e.named.used {
+		e.numbers = e.numbers[:0]
+		for _, sl := range e.slices {
+			e.numbers = append(e.numbers, numberIn(sl.Ports, &ports[index]))
 		}
-		e.numbers = append(e.numbers, numberIn(sl.Ports, &ports[index]))
+		return
+	}
+	for _, n := range e.last {
+		e.numbers[n.slice] = 0
+	}
+	e.last = e.named.numbers[index]
+	for _, n := range e.last {
+		e.numbers[n.slice] = n.number
 	}
 }
 
 // few is the number of ports up to which the ports of slices are searched one by one. Nearly every Service has fewer.
 const few = 16
 
-// namedPorts has the numbers of all ports of a Service with many ports, in each slice. To search the ports of each
-// slice for each port of the Service would take quadratic time.
+// namedPorts has the numbers of all ports of a Service with many ports, in each slice that serves them. To search the ports of
+// each slice for each port of the Service would take quadratic time, and so would a table of all ports and slices.
 type namedPorts struct {
 	used    bool
-	slices  int
-	numbers []uint16 // by port and slice
+	numbers [][]portNumber // by port
+}
+
+type portNumber struct {
+	slice  uint32
+	number uint16
 }
 
 type portID struct {
@@ -113,26 +126,31 @@ type portID struct {
 }
 
 func (n *namedPorts) fill(ports []state.ServicePort, list []*state.Slice) {
-	n.used, n.slices = len(ports) > few, len(list)
-	if !n.used {
+	if n.used = len(ports) > few; !n.used {
 		return
 	}
 	index := make(map[portID]int, len(ports))
 	for i := range ports {
 		index[portID{ports[i].Name, ports[i].Protocol}] = i
 	}
-	n.numbers = make([]uint16, len(ports)*len(list))
+	n.numbers = make([][]portNumber, len(ports))
 	for at, sl := range list {
-		for i := range slices.Backward(sl.Ports) { // the first of equal ports counts
-			port := &sl.Ports[i]
-			if j, wanted := index[portID{port.Name, port.Protocol}]; wanted {
-				n.numbers[j*n.slices+at] = port.Port
-			}
+		if len(sl.Endpoints) > 0 {
+			n.add(index, uint32(at), sl)
 		}
 	}
 }
 
-func (n *namedPorts) number(port, slice int) uint16 { return n.numbers[port*n.slices+slice] }
+// add adds the ports of a slice. The first of equal ports counts.
+func (n *namedPorts) add(index map[portID]int, at uint32, sl *state.Slice) {
+	for i := range sl.Ports {
+		port := &sl.Ports[i]
+		j, wanted := index[portID{port.Name, port.Protocol}]
+		if of := n.numbers[j]; wanted && (len(of) == 0 || of[len(of)-1].slice != at) {
+			n.numbers[j] = append(of, portNumber{at, port.Port})
+		}
+	}
+}
 
 func numberIn(ports []state.SlicePort, want *state.ServicePort) uint16 {
 	for i := range ports {

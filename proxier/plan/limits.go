@@ -2,7 +2,6 @@ package plan
 
 import (
 	"maps"
-	"math"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -40,14 +39,6 @@ func (l *Limits) members(ports int) int {
 		return -1
 	}
 	return max(1, min(l.Elements.N, visits*l.Elements.N/max(1, ports)))
-}
-
-// choices returns how many endpoints of all ports are watched.
-func (l *Limits) choices() int {
-	if l.Elements.none() {
-		return math.MaxInt
-	}
-	return max(1, l.Elements.N)
 }
 
 // maxSlices limits how many EndpointSlices of one Service are used. 4,096 full slices have 400,000 endpoints.

@@ -2,6 +2,8 @@ package plan
 
 import (
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -212,7 +214,7 @@ func manyPorts(n int, list []*state.Slice) (ports []state.ServicePort) {
 
 // TestManyPortsWithManyEndpoints: a Service with many of both has a limit of what is looked at and watched.
 func TestManyPortsWithManyEndpoints(t *testing.T) {
-	const most, ports, members = 1000, 2000, visits * 1000 / 2000
+	const most, ports, members = 1100, 2000, visits * 1100 / 2000
 	list := spread(state.IPv4, 500)
 	list[0].Backup = true
 	svc := service(func(s *state.Service) { clusterIPOnly(s); s.Ports = manyPorts(ports, list) })
@@ -221,12 +223,35 @@ func TestManyPortsWithManyEndpoints(t *testing.T) {
 	if n := len(p.endpoints.members.list); n != members {
 		t.Errorf("%d endpoints are looked at for each port, want %d", n, members)
 	}
-	if len(got.Choices) != most || got.Used.Elements > most+ports || !got.Cut || len(got.Ports) != ports {
+	if len(got.Choices) != maxChoices || got.Used.Elements > most+ports || !got.Cut || len(got.Ports) != ports {
 		t.Errorf("%d choices, %d elements, %d ports, cut %t", len(got.Choices), got.Used.Elements, len(got.Ports), got.Cut)
+	}
+	if text := reasons(got.Problems); !strings.Contains(text, "only the first 131072 endpoints of all ports are checked and watched") {
+		t.Errorf("problems:\n%s", text)
 	}
 	p.Limits.Frontends.N = 10
 	if got := p.Plan(svc, list, environment()); len(got.Ports) != 10 || got.Used.Frontends != 10 {
 		t.Errorf("%d ports with %d frontends, want 10", len(got.Ports), got.Used.Frontends)
+	}
+}
+
+// TestManyPortsWithManySlices: slices that do not serve a port cost nothing for it.
+func TestManyPortsWithManySlices(t *testing.T) {
+	list := make([]*state.Slice, maxSlices)
+	ports := manyPorts(8000, nil)
+	for i := range list {
+		list[i] = slice(fmt.Sprint("a", i), "10.0.0.1")
+		list[i].Ports = []state.SlicePort{{Name: ports[i].Name, Protocol: state.TCP, Port: 8080}}
+	}
+	svc := service(func(s *state.Service) { clusterIPOnly(s); s.Ports = ports })
+	var p Planner
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got := p.Plan(svc, list, environment())
+	runtime.ReadMemStats(&after)
+	served := slices.DeleteFunc(got.Ports, func(p Port) bool { return len(p.Cluster) == 0 })
+	if n := (after.TotalAlloc - before.TotalAlloc) >> 20; n > 20 || len(served) != maxSlices {
+		t.Errorf("%d MiB for %d ports of which %d are served", n, len(ports), len(served))
 	}
 }
 

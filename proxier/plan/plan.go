@@ -58,6 +58,9 @@ func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment
 		}
 	}
 	p.room.report(&out, len(list))
+	if len(out.Choices) == maxChoices {
+		out.report("spec.ports", "only the first %d endpoints of all ports are checked and watched; the others count as good", maxChoices)
+	}
 	out.Choices = sortChoices(out.Choices)
 	return out
 }
@@ -72,7 +75,7 @@ func (p *Planner) open(svc *state.Service, list []*state.Slice, env *Environment
 // close leaves nothing but the buffers.
 func (p *Planner) close() {
 	p.svc = nil
-	p.endpoints.env, p.endpoints.slices, p.endpoints.named = nil, nil, namedPorts{}
+	p.endpoints.env, p.endpoints.slices, p.endpoints.named, p.endpoints.last = nil, nil, namedPorts{}, nil
 	p.template.env, p.template.svc = nil, nil
 	p.names.forget()
 }
@@ -129,7 +132,7 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 	p.room.slots(&port, p.Slots)
 	p.answer(&port, cluster, near)
 	if p.watched {
-		out.Choices = p.candidates.addChoices(out.Choices, p.Limits.choices(), want.Protocol, family, cluster, near)
+		out.Choices = p.candidates.addChoices(out.Choices, want.Protocol, family, cluster, near)
 	}
 	return port
 }

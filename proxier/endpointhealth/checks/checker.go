@@ -343,12 +343,19 @@ func (c *Checker) Restore(k *Check, f *state.Failure, now time.Time) {
 	c.touch(k)
 }
 
-// Inherit records that an endpoint failed the check of which this one is a new form. Its first answer is due at once, and decides.
+// Inherit has a check that takes the place of another one of the same endpoint begin with what that has found out. If the endpoint
+// failed, the first answer is due at once, and decides.
 func (c *Checker) Inherit(k, from *Check, now time.Time) {
 	if k.Passed || k.Down {
 		return
 	}
-	k.Reached, k.Down, k.Since, k.Fault, k.Why, k.next = from.Reached, true, from.Since, from.Fault, from.Why, now
-	c.failing++
-	c.wait(k.of)
+	k.Reached = k.Reached || from.Reached
+	if from.Down {
+		k.Down, k.Since, k.Fault, k.Why, k.next = true, from.Since, from.Fault, from.Why, now
+		c.failing++
+		c.wait(k.of)
+	} else {
+		k.Passed = from.Passed
+	}
+	c.touch(k)
 }

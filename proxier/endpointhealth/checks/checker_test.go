@@ -324,6 +324,29 @@ func TestRecalled(t *testing.T) {
 	}
 }
 
+// TestInherit: a check that is shared begins with what the check of one Service has found out, and all its Services are told.
+func TestInherit(t *testing.T) {
+	c := steady()
+	now := time.Unix(1e9, 0)
+	x, y := tcpCheck(), tcpCheck()
+	y.Timeout *= 2
+	a, b := state.Name{Namespace: "shop", Name: "a"}, state.Name{Namespace: "shop", Name: "b"}
+	was, _ := c.Set(a, x, targets(2), now)
+	was[0].Reached, was[0].Down, was[1].Passed, c.failing = true, true, true, 1
+	c.Set(b, y, targets(2), now)
+	is, _ := c.Set(a, y, targets(2), now)
+	c.told()
+	for i := range is {
+		c.Inherit(is[i], was[i], now)
+	}
+	if !is[0].Down || !is[0].Reached || is[0].Passed || !is[1].Passed {
+		t.Errorf("inherited: %+v and %+v", is[0], is[1])
+	}
+	if changed, _ := c.told(); !changed[a] || !changed[b] {
+		t.Errorf("told: %v", changed)
+	}
+}
+
 // TestRandomChecks does anything in any order. The books are right after each step.
 func TestRandomChecks(t *testing.T) {
 	for seed := range uint64(200) {
