@@ -177,7 +177,8 @@ func (e *Engine) run(r *Result, s *managed) error {
 
 // Intact compares some virtual servers with what the kernel has: about three, and all of them in allWithin calls. It returns
 // false when one differs, for example because someone ran "ipvsadm -C", or when a synchronization daemon differs. If repair is
-// true, the next Add then reads every virtual server and repairs it. A daemon is put right at once.
+// true, the next Add then reads every virtual server and repairs it. A daemon is put right at once. What cannot be compared counts
+// as intact, so that the error of one thing hides nothing of the others.
 func (e *Engine) Intact(repair bool) (bool, error) {
 	daemons, daemonErr := e.daemonsIntact(repair)
 	servers, err := e.serversIntact(repair)
@@ -196,7 +197,7 @@ func (e *Engine) serversIntact(repair bool) (bool, error) {
 		same, err := e.intact(s)
 		if err != nil {
 			e.reopen(err)
-			return false, err
+			return true, err
 		}
 		if !same && repair {
 			e.distrust()

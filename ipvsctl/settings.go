@@ -112,7 +112,7 @@ func (e *Engine) change(c daemonChange) (Change, error) {
 	return done, nil
 }
 
-// daemonsIntact reports whether the daemons run that Options.Sync names.
+// daemonsIntact reports whether the daemons run that Options.Sync names, as far as that is known.
 func (e *Engine) daemonsIntact(repair bool) (bool, error) {
 	list, _, err := e.daemonsToChange()
 	if repair && err == nil && len(list) > 0 {
@@ -121,7 +121,7 @@ func (e *Engine) daemonsIntact(repair bool) (bool, error) {
 	if err != nil {
 		e.reopen(err)
 	}
-	return len(list) == 0, err
+	return err != nil || len(list) == 0, err
 }
 
 // Sysctl is a setting under /proc/sys.

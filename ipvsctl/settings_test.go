@@ -130,6 +130,29 @@ func TestSetTimeoutsRefuses(t *testing.T) {
 	}
 }
 
+// daemonless is a kernel that starts no synchronization daemon: its device is missing.
+type daemonless struct{ kernel }
+
+func (daemonless) StartDaemon(wire.Daemon) error { return syscall.ENODEV }
+
+// TestIntactWithoutDaemon: a daemon that cannot start hides no damage of virtual servers.
+func TestIntactWithoutDaemon(t *testing.T) {
+	sync, err := wire.ParseDaemons("master,device=eth1,id=7")
+	must(t, err)
+	m := newMemory()
+	e := openMemory(t, m)
+	e.options.Sync, e.kernel = sync, daemonless{e.kernel}
+	mustSet(t, e, "web", web)
+	pass(t, e, start())
+	if same, err := e.Intact(true); !same || !errors.Is(err, syscall.ENODEV) {
+		t.Errorf("before the damage: intact %t, error %v", same, err)
+	}
+	clear(m.state)
+	if same, err := e.Intact(true); same || !errors.Is(err, syscall.ENODEV) {
+		t.Errorf("after it: intact %t, error %v", same, err)
+	}
+}
+
 // TestDaemons: the engine has the daemons of its options, changes only those, and leaves those of other tools alone.
 func TestDaemons(t *testing.T) {
 	both, err := wire.ParseDaemons("master,backup,device=eth1,id=7")

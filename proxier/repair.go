@@ -33,9 +33,7 @@ type repairer struct {
 // ("ipvsadm -C", for example).
 func (p *repairer) check() (wanted bool) {
 	found, err := p.dataplane.Check(p.enabled)
-	if err != nil {
-		p.log.Warn("cannot compare the kernel with what Verdict wrote; trying again", "every", checkPeriod, "error", err)
-	}
+	p.lines.Compared(err, checkPeriod, time.Now())
 	if !found.Tables.Empty() && p.tellOnce(found.Tables.String()) {
 		p.found = &found.Tables
 	}

@@ -186,9 +186,9 @@ func (d *Dataplane) Check(repair bool) (found Found, err error) {
 	}
 	intact, ipvsErr := d.ipvs.Intact(repair)
 	if ipvsErr != nil {
-		ipvsErr = fmt.Errorf("read virtual servers: %w", ipvsErr)
+		ipvsErr = fmt.Errorf("compare IPVS: %w", ipvsErr)
 	}
-	found.Servers = ipvsErr == nil && !intact
+	found.Servers = !intact
 	return found, errors.Join(err, ipvsErr)
 }
 

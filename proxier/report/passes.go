@@ -17,6 +17,9 @@ type Log struct {
 	log  *slog.Logger
 	last string    // error of the latest failed passes; "": the last pass applied
 	said time.Time // when it was logged
+	// compared is the error of the latest comparison, and when it was logged.
+	compared   string
+	comparedAt time.Time
 	// failed has what IPVS did not do and was logged within the last minute.
 	failed  map[string]time.Time
 	lines   *Lines // about Services
@@ -57,6 +60,18 @@ func (l *Log) Pass(r *Pass, failures int) {
 	if l.last != "" {
 		l.log.Info("passes apply again")
 		l.last = ""
+	}
+}
+
+// Compared logs that the kernel cannot be compared with what Verdict wrote, which is tried again after a while.
+func (l *Log) Compared(err error, every time.Duration, now time.Time) {
+	if err == nil {
+		l.compared = ""
+		return
+	}
+	if text := err.Error(); text != l.compared || now.Sub(l.comparedAt) >= sayAgain {
+		l.compared, l.comparedAt = text, now
+		l.log.Warn("cannot compare the kernel with what Verdict wrote; trying again", "every", every, "error", err)
 	}
 }
 

@@ -114,6 +114,10 @@ func (e *Recorder) reportDropped() {
 	}
 }
 
+// answerPatience is how long a request may take. An API server ends each one after a minute; what takes longer hangs, for example
+// in a load balancer.
+const answerPatience = 75 * time.Second
+
 // raise creates an Event. If another node has created it, there is nothing to do.
 func (e *Recorder) raise(ctx context.Context, n Event) error {
 	event := e.aboutService(n)
@@ -123,6 +127,8 @@ func (e *Recorder) raise(ctx context.Context, n Event) error {
 	if event == nil {
 		return nil // the Service is gone
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
 	_, err := e.client.EventsV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil

@@ -3,18 +3,23 @@ package events
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/verdict-proxy/verdict/nft/kernel"
@@ -194,6 +199,42 @@ func TestEventsWhileTheServerRefuses(t *testing.T) {
 	if n := strings.Count(log.String(), "some were dropped"); n != 1 {
 		t.Errorf("%d lines about dropped Events, want 1", n)
 	}
+}
+
+// hanging never answers the first request.
+type hanging struct{ requests int }
+
+func (h *hanging) RoundTrip(r *http.Request) (*http.Response, error) {
+	if h.requests++; h.requests == 1 {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	body := io.NopCloser(strings.NewReader(`{"apiVersion":"events.k8s.io/v1","kind":"Event"}`))
+	return &http.Response{StatusCode: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Body: body, Request: r}, nil
+}
+
+// TestHangingRequest: a request without an answer ends, and the next Event is raised.
+func TestHangingRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hanging{}
+		client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://api.invalid", Transport: h})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := New(client, "n", state.NewStore(), slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- e.Run(ctx) }()
+		postMany(e, "shop", 2)
+		<-time.After(answerPatience + time.Second)
+		if h.requests != 2 {
+			t.Errorf("%d requests, want 2", h.requests)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // postMany posts an Event for each of many Services of a namespace.

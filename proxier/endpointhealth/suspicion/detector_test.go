@@ -323,6 +323,64 @@ func TestDetector(t *testing.T) {
 	}
 }
 
+// TestClearedBesideAFailure: an endpoint is cleared for one Service and fails for another. Later suspicions count for the first one
+// a second after its good answer, however long the other entry stays.
+func TestClearedBesideAFailure(t *testing.T) {
+	s := newScene(t)
+	s.d.Suspect(endpointNo(1), Unanswered, []Member{{Service: web}, {Service: other}}, s.now)
+	var cleared time.Time
+	for end := s.now.Add(10 * time.Second); s.now.Before(end); s.now = s.now.Add(50 * time.Millisecond) {
+		for _, q := range s.d.Due(s.now) {
+			switch {
+			case q.Witnesses:
+				s.d.Witnessed(SomeAnswer, s.now)
+			case q.Service == other:
+				s.d.Answered(q, probe.NoAnswer, true, s.now)
+			case cleared.IsZero():
+				cleared = s.now
+				s.d.Answered(q, probe.NoFault, true, s.now)
+			default:
+				if after := s.now.Sub(cleared); after > calmTime+100*time.Millisecond {
+					t.Errorf("asked again after %s", after)
+				}
+				return
+			}
+		}
+		s.d.Suspect(endpointNo(1), Unanswered, nil, s.now)
+	}
+	t.Error("it is not asked again")
+}
+
+// TestLostNetworkIsToldOnce: while this node has lost its network, an endpoint that fails is told once.
+func TestLostNetworkIsToldOnce(t *testing.T) {
+	s := newScene(t)
+	s.fail(probe.NoAnswer, true, AllSilent, 1)
+	for range 10 {
+		s.now = s.now.Add(heldPause)
+		for _, q := range s.d.Due(s.now) {
+			if !q.Witnesses {
+				s.d.Answered(q, probe.NoAnswer, true, s.now)
+			}
+		}
+		s.d.Witnessed(AllSilent, s.now)
+	}
+	told := 0
+	for _, n := range s.d.notes {
+		if n.Kind == Fell {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+	s.ejects(Uplink)
+	s.d.Witnessed(SomeAnswer, s.now)
+	s.now = s.now.Add(heldPause)
+	s.answer(probe.NoAnswer, 1)
+	s.d.Witnessed(SomeAnswer, s.now)
+	s.ejects(None, 1)
+}
+
 // first is what is known of the first endpoint.
 func (s *scene) first() Record { return s.d.Records(state.Name{})[0] }
 

@@ -82,16 +82,17 @@ type Record struct {
 // endpoint is what the detector knows of an endpoint under suspicion.
 type endpoint struct {
 	Record
-	fails    int       // bad answers in this phase
-	rises    int       // good answers in a row
-	fell     bool      // it failed without a word, as an endpoint of a dead node does
-	next     time.Time // when to ask again; of a calm one: when to forget it
-	due      schedule.Entry[*endpoint]
-	pause    time.Duration // between questions to a failed one
-	reported bool          // a note said that it failed
-	told     bool          // a note said that it is still ready
-	doubted  bool          // it came under suspicion while it was calm
-	gone     bool
+	fails        int       // bad answers in this phase
+	rises        int       // good answers in a row
+	fell         bool      // it failed without a word, as an endpoint of a dead node does
+	next         time.Time // when to ask again; of a calm one: from when on suspicions count
+	due          schedule.Entry[*endpoint]
+	pause        time.Duration // between questions to a failed one
+	reported     bool          // a note said that it failed
+	reportedHold Hold          // and with which hold
+	told         bool          // a note said that it is still ready
+	doubted      bool          // it came under suspicion while it was calm
+	gone         bool
 }
 
 func (e *endpoint) enter(p Phase, now time.Time) {

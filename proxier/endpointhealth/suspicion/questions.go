@@ -43,7 +43,7 @@ func (d *Detector) Due(now time.Time) (list []*Inquiry) {
 	}
 	for due := d.calm.Due(now); due != nil; due = d.calm.Due(now) {
 		if e := due.Value; slices.ContainsFunc(d.tracked[e.At], func(o *endpoint) bool { return o.Phase != Calm }) {
-			d.schedule(e, now.Add(calmTime)) // the next suspicion is about all Services that have it
+			d.calm.Put(&e.due, now.Add(calmTime)) // the next suspicion is about all Services that have it, and counts from e.next on
 		} else {
 			d.forget(e)
 		}
@@ -159,14 +159,13 @@ func (d *Detector) holdOf(e *endpoint, reached bool, now time.Time) Hold {
 }
 
 func (d *Detector) setHold(e *endpoint, h Hold, now time.Time) {
-	before := e.Hold
 	e.Hold = h
 	if h == Asking {
 		d.witness.wanted = true
 		return
 	}
-	if !e.reported || before != h {
-		e.reported = true
+	if !e.reported || e.reportedHold != h {
+		e.reported, e.reportedHold = true, h
 		d.note(Fell, e, now)
 		d.Changed(e.Service)
 	}

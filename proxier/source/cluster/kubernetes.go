@@ -177,7 +177,7 @@ func (k *Source) reflect(ctx context.Context, r resource) {
 func (k *Source) failed(r resource, err error) {
 	switch {
 	case r.optional && denied(err):
-		k.outages.failed(r.name, err, "continuing without it and trying again every few minutes: "+r.without)
+		k.outages.lacks(r.name, err, "continuing without it and trying again every few minutes: "+r.without)
 		r.first.arrived()
 	case r.optional && r.first.waits():
 		k.outages.failed(r.name, err, "trying again; if all other resources arrive, the proxy soon starts without this one")

@@ -413,6 +413,22 @@ func TestOutagesAreLoggedOnce(t *testing.T) {
 				o.works("services")
 			}
 		}, 2, 2},
+		{"beside a resource that is always denied", func(o *outages) {
+			for range 2 {
+				for range denialsToLog {
+					o.lacks("servicecidrs", forbidden, "")
+				}
+				o.failed("services", refused, "")
+				o.works("services")
+			}
+		}, 3, 2},
+		{"a resource that is denied again after an outage", func(o *outages) {
+			o.lacks("servicecidrs", forbidden, "")
+			o.failed("services", refused, "")
+			o.failed("servicecidrs", refused, "")
+			o.works("services")
+			o.lacks("servicecidrs", forbidden, "")
+		}, 1, 1},
 		{"never", func(o *outages) { o.works("services") }, 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

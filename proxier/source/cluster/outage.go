@@ -32,6 +32,7 @@ type failure struct {
 	cause  string
 	times  int // in a row
 	logged bool
+	denied bool // and Verdict works without it
 }
 
 func newOutages(log *slog.Logger, report func(resource string, up bool)) *outages {
@@ -43,10 +44,18 @@ func newOutages(log *slog.Logger, report func(resource string, up bool)) *outage
 
 // failed records a failure of a resource. next is the text about what happens now.
 func (o *outages) failed(resource string, err error, next string) {
+	o.record(resource, err, next, false)
+}
+
+// lacks records that the API server denies a resource without which Verdict works. That is logged, and is no outage.
+func (o *outages) lacks(resource string, err error, next string) { o.record(resource, err, next, true) }
+
+func (o *outages) record(resource string, err error, next string, denied bool) {
 	o.report(resource, false)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.failing) == 0 {
+	before := o.lasts()
+	if !before {
 		o.since, o.logged = time.Now(), false
 	}
 	f, cause := o.failing[resource], causeOf(err)
@@ -55,11 +64,32 @@ func (o *outages) failed(resource string, err error, next string) {
 		o.failing[resource] = f
 	}
 	f.times++
-	if !o.shouldLog(f) {
-		return
+	f.denied = denied
+	if o.shouldLog(f) {
+		f.logged, o.logged = true, true
+		o.log.Warn("cannot read from the Kubernetes API", "resource", resource, "error", err, "next", next)
 	}
-	f.logged, o.logged = true, true
-	o.log.Warn("cannot read from the Kubernetes API", "resource", resource, "error", err, "next", next)
+	if before {
+		o.sayEnd()
+	}
+}
+
+// lasts reports whether an outage lasts.
+func (o *outages) lasts() bool {
+	for _, f := range o.failing {
+		if !f.denied {
+			return true
+		}
+	}
+	return false
+}
+
+// sayEnd logs the end of an outage, once.
+func (o *outages) sayEnd() {
+	if !o.lasts() && o.logged {
+		o.logged = false
+		o.log.Info("the Kubernetes API can be read again", "after", time.Since(o.since).Round(time.Millisecond))
+	}
 }
 
 // shouldLog reports whether a failure is worth a line. A failure is logged once. All resources lose the same server, so
@@ -88,9 +118,7 @@ func (o *outages) works(resource string) {
 		return
 	}
 	delete(o.failing, resource)
-	if len(o.failing) == 0 && o.logged {
-		o.log.Info("the Kubernetes API can be read again", "after", time.Since(o.since).Round(time.Millisecond))
-	}
+	o.sayEnd()
 }
 
 func causeOf(err error) string {
