@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -18,17 +19,59 @@ type Stale struct {
 // index finds what is known of the frontend to which a flow goes.
 type index[V any] struct {
 	at     map[Frontend]V
-	ranges map[netip.Addr][]Frontend // with ranges of ports; only one of those that are served has a port
+	ranges map[rangeKey]rangesAt
+}
+
+// rangeKey is an address and a protocol with ranges of ports. Only one of those that are served has a port.
+type rangeKey struct {
+	addr netip.Addr
+	tcp  bool
+}
+
+// rangesAt are ranges in the order of their first ports, and the largest last port so far: a tenant can have thousands.
+type rangesAt struct {
+	list []Frontend
+	last []uint16
 }
 
 func indexOf[V any](at map[Frontend]V) index[V] {
-	x := index[V]{at: at, ranges: map[netip.Addr][]Frontend{}}
+	x := index[V]{at: at, ranges: map[rangeKey]rangesAt{}}
 	for f := range at {
 		if f.EndPort != 0 {
-			x.ranges[f.Addr] = append(x.ranges[f.Addr], f)
+			key := rangeKey{f.Addr, f.TCP}
+			x.ranges[key] = rangesAt{list: append(x.ranges[key].list, f)}
 		}
 	}
+	for key, r := range x.ranges {
+		slices.SortFunc(r.list, func(a, b Frontend) int { return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.EndPort, b.EndPort)) })
+		last := uint16(0)
+		for _, f := range r.list {
+			last = max(last, f.EndPort)
+			r.last = append(r.last, last)
+		}
+		x.ranges[key] = r
+	}
 	return x
+}
+
+// within finds the range that has a place. One that is not settled may overlap with those that took its place, and gives way.
+func (x *index[V]) within(to Frontend, settled func(*V) bool) (found Frontend, ok bool) {
+	r := x.ranges[rangeKey{to.Addr, to.TCP}]
+	i, _ := slices.BinarySearchFunc(r.list, to.Port, func(f Frontend, port uint16) int {
+		if f.Port <= port {
+			return -1
+		}
+		return 1
+	})
+	for i--; i >= 0 && r.last[i] >= to.Port; i-- {
+		if f := r.list[i]; to.Port <= f.EndPort {
+			if v := x.at[f]; settled(&v) {
+				return f, true
+			}
+			found, ok = f, true
+		}
+	}
+	return found, ok
 }
 
 // find returns what is known, and the flow as that describes it. What is not settled gives way to a node port, and then to a
@@ -44,10 +87,8 @@ func (x *index[V]) find(f Flow, nodePortAddrs map[netip.Addr]bool, settled func(
 		}
 	}
 	if !ok || !settled(&v) {
-		for _, r := range x.ranges[to.Addr] {
-			if r.TCP == to.TCP && r.Port <= to.Port && to.Port <= r.EndPort {
-				return x.at[r], f.atFirstPort(r.Port), true
-			}
+		if r, found := x.within(to, settled); found {
+			return x.at[r], f.atFirstPort(r.Port), true
 		}
 	}
 	return v, f, ok

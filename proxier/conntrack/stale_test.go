@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
@@ -322,6 +323,33 @@ func TestStaleRanges(t *testing.T) {
 	stale(false, "10.96.0.10:5500 10.0.0.2:5500")
 	tr.Set(name("rtp"), nil)
 	stale(true, "10.96.0.10:5500 10.0.0.2:5500")
+}
+
+// TestRangeOfPlace: of many ranges at an address, the one with the port is found: one that is served before those that are not.
+func TestRangeOfPlace(t *testing.T) {
+	random, vip := rand.New(rand.NewPCG(1, 2)), netip.MustParseAddr("192.0.2.1")
+	for range 200 {
+		at := map[Frontend]bool{} // whether it is served
+		for i := range uint16(20) {
+			served := Frontend{Addr: vip, Port: 1 + 10*i, EndPort: 2 + 10*i + uint16(random.IntN(9))}
+			gone := Frontend{Addr: vip, Port: uint16(1 + random.IntN(200))}
+			gone.EndPort = gone.Port + 1 + uint16(random.IntN(100))
+			at[gone], at[served] = false, true
+		}
+		x := indexOf(at)
+		for port := range uint16(310) {
+			want := map[bool]bool{} // whether ranges with the port are served, and are not
+			for f, served := range at {
+				if f.Port <= port && port <= f.EndPort {
+					want[served] = true
+				}
+			}
+			f, ok := x.within(Frontend{Addr: vip, Port: port}, func(served *bool) bool { return *served })
+			if ok != (len(want) > 0) || ok && (port < f.Port || f.EndPort < port || at[f] != want[true]) {
+				t.Fatalf("port %d: %+v (%t), want served %t, others %t", port, f, ok, want[true], want[false])
+			}
+		}
+	}
 }
 
 // TestRangeUnanswered: connections to a left out endpoint of a range are found at all its ports.

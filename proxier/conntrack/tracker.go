@@ -315,19 +315,7 @@ func (t *Tracker) Stale() Stale {
 }
 
 func (t *Tracker) newStale(targets map[Frontend]target) Stale {
-	s := Stale{targets: indexOf(targets), unanswered: indexOf(t.leftOut.unanswered()), revision: t.revision}
-	for _, list := range s.targets.ranges { // a range that was removed may overlap with those that took its place
-		slices.SortFunc(list, func(a, b Frontend) int {
-			switch x, y := targets[a].removed, targets[b].removed; {
-			case x == y:
-				return 0
-			case x:
-				return 1
-			}
-			return -1
-		})
-	}
-	return s
+	return Stale{targets: indexOf(targets), unanswered: indexOf(t.leftOut.unanswered()), revision: t.revision}
 }
 
 // LeftOut is Stale for connections to endpoints that were left out, and for nothing else. Call DoneLeftOut after it.

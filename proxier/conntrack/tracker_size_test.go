@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/netip"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,5 +195,24 @@ func TestTwoServicesClaimOneFrontend(t *testing.T) {
 	tr.Set(name("a"), service("10.96.0.10:53>10.0.0.2:53"))
 	if s := tr.Stale(); !s.has(flow("10.96.0.10:53 10.0.0.1:53"), nil) || s.has(flow("10.96.0.10:53 10.0.0.2:53"), nil) {
 		t.Errorf("the frontend's flows are not judged by the Service that has it: %v", s)
+	}
+}
+
+// BenchmarkFlowAmongRanges: to find the range of a flow does not depend on how many ranges there are at its address.
+func BenchmarkFlowAmongRanges(b *testing.B) {
+	for _, n := range []int{100, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			addr, served, changed := netip.MustParseAddr("192.0.2.1"), map[Frontend]target{}, new(atomic.Uint64)
+			for i := range uint16(n) {
+				served[Frontend{Addr: addr, Port: 1 + 2*i, EndPort: 2 + 2*i}] = target{changed: changed}
+			}
+			s := Stale{targets: indexOf(served)}
+			flow := Flow{Dst: netip.AddrPortFrom(addr, uint16(2*n)), Reply: netip.MustParseAddrPort("10.0.0.1:1")}
+			for b.Loop() {
+				if !s.has(flow, nil) {
+					b.Fatal("the flow goes to no range")
+				}
+			}
+		})
 	}
 }
