@@ -101,7 +101,7 @@ func (p *passer) draftSome(began time.Time) planning.Draft {
 			p.queue.left = false
 			break
 		}
-		p.planning.Extend(&d, names)
+		p.planning.Extend(&d, names[0])
 	}
 	return d
 }

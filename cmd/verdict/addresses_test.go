@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	numbers "encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -129,6 +130,9 @@ func (l *link) hears(socket int, a netip.Addr) {
 	frame := make([]byte, 2048)
 	for {
 		n, _, err := unix.Recvfrom(socket, frame, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue // the process was stopped for a moment
+		}
 		if err != nil {
 			l.Fatalf("no announcement of %s: %v", a, err)
 		}

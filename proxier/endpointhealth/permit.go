@@ -66,9 +66,19 @@ type permit struct {
 	// Rules of this node send packets to external IPs and the like elsewhere. A tenant could write one, have an endpoint there
 	// checked, and so have this node ask whom it must not ask.
 	mu     sync.Mutex
-	served map[state.Name][]netip.AddrPort
-	uses   map[netip.AddrPort]int // how often it is in served, or was there lately
+	served map[state.Name][]span
+	uses   map[span]int          // how often it is in served, or was there lately
+	ranges map[netip.Addr][]span // those of uses with several ports
 }
+
+// span are ports of an address, from the first to the last.
+type span struct {
+	first netip.AddrPort
+	last  uint16
+}
+
+// maxRanges is how many ranges of an address are looked at. Beyond, all its ports count as served: a tenant can have thousands.
+const maxRanges = 64
 
 // lingering is how long the kernel may have what was removed.
 const lingering = 10 * time.Second
@@ -105,22 +115,14 @@ func (p *permit) isServer(env *state.Environment, at func(netip.AddrPort) bool) 
 	return slices.ContainsFunc(env.APIServers, at) || slices.ContainsFunc(p.APIServers, at) || slices.ContainsFunc(env.Connected, at)
 }
 
-// anyPort stands for all ports of an address: one with a range of ports is no place for endpoints of others.
-const anyPort = 0
-
 // serves notes where a Service is about to be served. Node ports and cluster IPs are known by their addresses.
 func (p *permit) serves(svc *plan.Service) {
-	var list []netip.AddrPort
+	var list []span
 	ranges := p.Store.Environment().ServiceCIDRs
 	for i := range svc.Ports {
 		for j := range svc.Ports[i].Frontends {
-			f := &svc.Ports[i].Frontends[j]
-			switch {
-			case !f.Addr.IsValid() || contains(ranges, f.Addr):
-			case f.EndPort != 0:
-				list = append(list, netip.AddrPortFrom(f.Addr, anyPort))
-			default:
-				list = append(list, netip.AddrPortFrom(f.Addr, f.Port))
+			if f := &svc.Ports[i].Frontends[j]; f.Addr.IsValid() && !contains(ranges, f.Addr) {
+				list = append(list, span{netip.AddrPortFrom(f.Addr, f.Port), max(f.Port, f.EndPort)})
 			}
 		}
 	}
@@ -128,15 +130,17 @@ func (p *permit) serves(svc *plan.Service) {
 }
 
 // serve records where a Service is served; nothing: it is gone.
-func (p *permit) serve(name state.Name, list []netip.AddrPort) {
+func (p *permit) serve(name state.Name, list []span) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.served[name]
 	if slices.Equal(before, list) {
 		return
 	}
-	for _, at := range list {
-		p.uses[at]++
+	for _, s := range list {
+		if p.uses[s]++; p.uses[s] == 1 && s.last > s.first.Port() {
+			p.ranges[s.first.Addr()] = append(p.ranges[s.first.Addr()], s)
+		}
 	}
 	if p.served[name] = list; len(list) == 0 {
 		delete(p.served, name)
@@ -146,12 +150,22 @@ func (p *permit) serve(name state.Name, list []netip.AddrPort) {
 	}
 }
 
-func (p *permit) forget(list []netip.AddrPort) {
+func (p *permit) forget(list []span) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, at := range list {
-		if p.uses[at]--; p.uses[at] == 0 {
-			delete(p.uses, at)
+	gone := map[netip.Addr]bool{} // addresses of ranges
+	for _, s := range list {
+		if p.uses[s]--; p.uses[s] == 0 {
+			delete(p.uses, s)
+			gone[s.first.Addr()] = gone[s.first.Addr()] || s.last > s.first.Port()
+		}
+	}
+	for a, some := range gone {
+		if !some {
+			continue
+		}
+		if p.ranges[a] = slices.DeleteFunc(p.ranges[a], func(s span) bool { return p.uses[s] == 0 }); len(p.ranges[a]) == 0 {
+			delete(p.ranges, a)
 		}
 	}
 }
@@ -160,7 +174,10 @@ func (p *permit) forget(list []netip.AddrPort) {
 func (p *permit) translates(at netip.AddrPort) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.uses[at] > 0 || p.uses[netip.AddrPortFrom(at.Addr(), anyPort)] > 0
+	ranges := p.ranges[at.Addr()]
+	return p.uses[span{at, at.Port()}] > 0 || len(ranges) > maxRanges || slices.ContainsFunc(ranges, func(s span) bool {
+		return s.first.Port() <= at.Port() && at.Port() <= s.last
+	})
 }
 
 // embeddings are ranges of IPv6 whose packets go on to an address of IPv4, and which bytes of the address are that one. In the

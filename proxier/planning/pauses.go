@@ -3,6 +3,7 @@ package planning
 import (
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
@@ -46,24 +47,23 @@ func NewPauses(log *slog.Logger, b *config.Budgets) Pauses {
 	}
 }
 
-// Planned returns what a pass planned of a namespace beyond one Service of the largest size, as a change of the first Service
-// beyond it: thousands of small ones are as much work as a large one. To plan takes about as long as to write, and
-// a change of one Service may have many others planned: those that lose an address to it.
+// Planned returns what the changes of a namespace had a pass plan beyond one Service of the largest size, as a change of the first
+// of them. To plan takes about as long as to write, and a change of one Service may have many others planned: those that lose an
+// address to it. These do not pay for that.
 func (p *Pauses) Planned(d *Draft) map[state.Name]int {
 	if d.Size <= p.service {
 		return nil
 	}
-	sizes, first, over := map[string]int{}, map[string]state.Name{}, map[state.Name]int{}
-	for _, name := range d.Order {
-		if planned := d.Plans[name].Plan; planned != nil {
-			n := planned.Used.Frontends + planned.Used.Elements
-			sizes[name.Namespace] += n
-			if more := sizes[name.Namespace] - p.service; more > 0 {
-				if _, known := first[name.Namespace]; !known {
-					first[name.Namespace] = name
-				}
-				over[first[name.Namespace]] = more
-			}
+	sizes, over := map[string]int{}, map[state.Name]int{}
+	first := map[string]state.Name{}
+	for _, name := range slices.SortedFunc(maps.Keys(d.Caused), state.Name.Compare) {
+		if sizes[name.Namespace] += d.Caused[name]; first[name.Namespace] == (state.Name{}) {
+			first[name.Namespace] = name
+		}
+	}
+	for namespace, size := range sizes {
+		if size > p.service {
+			over[first[namespace]] = size - p.service
 		}
 	}
 	return over

@@ -1,13 +1,11 @@
 package planning
 
 import (
-	"fmt"
 	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
-	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -39,40 +37,18 @@ func TestCredit(t *testing.T) {
 	}
 }
 
-// TestPausesOfPlanning: what a pass plans beyond the largest Service counts, too.
+// TestPausesOfPlanning: what changes of a namespace have a pass plan beyond the largest Service counts, too: thousands of small
+// Services as well, and only for the namespace whose changes asked for it.
 func TestPausesOfPlanning(t *testing.T) {
-	p := NewPauses(slog.New(slog.DiscardHandler), &config.Budgets{ServiceFrontends: 10, ServiceElements: 90})
-	d := Draft{Plans: map[state.Name]Planned{}}
-	for i := range 5 {
-		name := state.Name{Namespace: []string{"tenant", "shop"}[i/4], Name: fmt.Sprint(i)}
-		d.Order = append(d.Order, name)
-		d.Plans[name] = Planned{Plan: &plan.Service{Name: name, Used: plan.Usage{Frontends: 5, Elements: 45}}}
-		d.Size += 50
-	}
-	total := 0
-	for name, n := range p.Planned(&d) {
-		if total += n; name.Namespace != "tenant" {
-			t.Errorf("%s has to pay", name)
-		}
-	}
-	if total != 100 {
-		t.Errorf("%d, want what four plans of 50 are above 100", total)
-	}
-}
-
-// TestManySmallPlans: one change has thousands of small Services planned. None of them is large, and their namespace pays.
-func TestManySmallPlans(t *testing.T) {
 	p := NewPauses(slog.New(slog.DiscardHandler), &config.Budgets{
 		ServiceFrontends: 10, ServiceElements: 90, NamespaceElements: 5000, NamespaceChanges: 1000,
 	})
-	d := Draft{Plans: map[state.Name]Planned{}}
-	for i := range 2000 {
-		name := state.Name{Namespace: "tenant", Name: fmt.Sprint(i)}
-		d.Order = append(d.Order, name)
-		d.Plans[name] = Planned{Plan: &plan.Service{Name: name, Used: plan.Usage{Frontends: 5, Elements: 45}}}
-		d.Size += 50
+	thief, large := state.Name{Namespace: "tenant", Name: "thief"}, state.Name{Namespace: "shop", Name: "large"}
+	d := Draft{Caused: map[state.Name]int{thief: 100_000, large: 100}, Size: 200_000}
+	if over := p.Planned(&d); len(over) != 1 || over[thief] != 99_900 {
+		t.Errorf("they pay for %v", over)
 	}
-	if wait, want := p.Charge(nil, p.Planned(&d), time.Now())["tenant"], 94900*time.Millisecond; wait != want {
-		t.Errorf("the namespace waits for %s, want %s", wait, want)
+	if wait := p.Charge(nil, p.Planned(&d), time.Now()); len(wait) != 1 || wait["tenant"] != 94_900*time.Millisecond {
+		t.Errorf("they wait: %v", wait)
 	}
 }

@@ -34,6 +34,9 @@ type Draft struct {
 	Plans map[state.Name]Planned
 	Order []state.Name // of the plans; each once
 	Size  int          // of the plans, at least 1 for each
+	// Caused is the size of the plans that the change of a Service asked for: its own, and those of others that gain or lose
+	// a frontend by it. What no change of a Service asked for is in none.
+	Caused map[state.Name]int
 }
 
 // Planned is a Service, what it was planned from, and what of it cannot be honored. The zero value: the Service is gone.
@@ -51,13 +54,19 @@ const ChunkSize = 1024
 // Draft plans the Services in the queue, and those that gain or lose a frontend by it. This ends, because who gets a
 // frontend depends on the Services alone, not on the order in which they are planned.
 func (p *Planning) Draft(queue []state.Name) Draft {
-	d := Draft{Plans: make(map[state.Name]Planned, len(queue)), Order: make([]state.Name, 0, len(queue))}
-	p.Extend(&d, queue)
+	d := Draft{Plans: make(map[state.Name]Planned, len(queue)), Order: make([]state.Name, 0, len(queue)), Caused: map[state.Name]int{}}
+	p.extend(&d, queue)
 	return d
 }
 
-// Extend adds Services to a draft.
-func (p *Planning) Extend(d *Draft, queue []state.Name) {
+// Extend adds a Service that has changed to a draft.
+func (p *Planning) Extend(d *Draft, changed state.Name) {
+	before := d.Size
+	p.extend(d, []state.Name{changed})
+	d.Caused[changed] += d.Size - before
+}
+
+func (p *Planning) extend(d *Draft, queue []state.Name) {
 	for len(queue) > 0 {
 		again := map[state.Name]bool{} // each once: one range can overlap with those of thousands of Services
 		for _, name := range queue {

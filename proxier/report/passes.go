@@ -14,12 +14,10 @@ const sayAgain = time.Minute
 
 // Log logs passes and what IPVS did not do. An error that lasts is logged once a minute.
 type Log struct {
-	log  *slog.Logger
-	last string    // error of the latest failed passes; "": the last pass applied
-	said time.Time // when it was logged
-	// compared is the error of the latest comparison, and when it was logged.
-	compared   string
-	comparedAt time.Time
+	log        *slog.Logger
+	last       string    // error of the latest failed passes; "": the last pass applied
+	said       time.Time // when it was logged
+	uncompared time.Time // when it was logged that something cannot be compared
 	// failed has what IPVS did not do and was logged within the last minute.
 	failed  map[string]time.Time
 	lines   *Lines // about Services
@@ -63,14 +61,11 @@ func (l *Log) Pass(r *Pass, failures int) {
 	}
 }
 
-// Compared logs that the kernel cannot be compared with what Verdict wrote, which is tried again after a while.
+// Compared logs that the kernel cannot be compared with what Verdict wrote, which is tried again after a while. Each time it can
+// be about something else, so the text does not matter.
 func (l *Log) Compared(err error, every time.Duration, now time.Time) {
-	if err == nil {
-		l.compared = ""
-		return
-	}
-	if text := err.Error(); text != l.compared || now.Sub(l.comparedAt) >= sayAgain {
-		l.compared, l.comparedAt = text, now
+	if err != nil && now.Sub(l.uncompared) >= sayAgain {
+		l.uncompared = now
 		l.log.Warn("cannot compare the kernel with what Verdict wrote; trying again", "every", every, "error", err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/report"
+	"github.com/verdict-proxy/verdict/proxier/source/cluster"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -114,10 +115,6 @@ func (e *Recorder) reportDropped() {
 	}
 }
 
-// answerPatience is how long a request may take. An API server ends each one after a minute; what takes longer hangs, for example
-// in a load balancer.
-const answerPatience = 75 * time.Second
-
 // raise creates an Event. If another node has created it, there is nothing to do.
 func (e *Recorder) raise(ctx context.Context, n Event) error {
 	event := e.aboutService(n)
@@ -127,7 +124,7 @@ func (e *Recorder) raise(ctx context.Context, n Event) error {
 	if event == nil {
 		return nil // the Service is gone
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	ctx, cancel := context.WithTimeout(ctx, cluster.AnswerPatience)
 	defer cancel()
 	_, err := e.client.EventsV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/report"
+	"github.com/verdict-proxy/verdict/proxier/source/cluster"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -226,7 +227,8 @@ func TestHangingRequest(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- e.Run(ctx) }()
 		postMany(e, "shop", 2)
-		<-time.After(answerPatience + time.Second)
+		<-time.After(cluster.AnswerPatience + time.Second)
+		synctest.Wait()
 		if h.requests != 2 {
 			t.Errorf("%d requests, want 2", h.requests)
 		}

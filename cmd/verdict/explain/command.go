@@ -12,6 +12,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/source/cluster"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -179,24 +180,38 @@ func (o *options) targets(args []string) (wanted []question, source string, err 
 // maxFrontends is how many frontends of a Service are explained.
 const maxFrontends = 16
 
-// withSource fills in the source. Of a Service, only the frontends of the source's family count. It returns how many it has
-// not looked at.
+// withSource fills in the source. Of a Service, only the frontends of the source's family count. It returns how many of them are
+// left out. The API server is asked once for each family of a pod.
 func (o *options) withSource(ctx context.Context, k kernel, wanted []question, source string) (out []question, left int, err error) {
-	var failed error
-	for i, q := range wanted {
-		if len(out) == maxFrontends {
-			return out, len(wanted) - i, nil
-		}
-		if err := q.from(ctx, k, o.cluster, source); err != nil {
-			failed = err
+	ofPod, of := strings.HasPrefix(source, "pod/"), map[program.Family]question{} // what the source is; no address: it has none
+	ofNode := source == "node" || source == "outside"
+	for _, q := range wanted {
+		first, known := of[q.family()]
+		switch {
+		case known && !first.src.IsValid():
 			continue
+		case len(out) == maxFrontends:
+			if known || ofPod || ofNode { // otherwise it is an address of the other family
+				left++
+			}
+			continue
+		case known && ofPod:
+			q.src = first.src
+		default:
+			if failed := q.from(ctx, k, o.cluster, source); failed != nil {
+				if err = failed; !ofNode {
+					of[q.family()] = question{}
+				}
+				continue
+			}
+			of[q.family()] = q
 		}
 		out = append(out, q)
 	}
 	if len(out) == 0 {
-		return nil, 0, failed
+		return nil, 0, err
 	}
-	return out, 0, nil
+	return out, left, nil
 }
 
 // ErrQuestion marks a question that makes no sense.

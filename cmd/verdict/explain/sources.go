@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -66,6 +67,9 @@ func (q *question) fromOutside(k kernel) error {
 	return err
 }
 
+// podPatience is how long the API server may take to answer.
+const podPatience = 10 * time.Second
+
 // podAddress asks the API server.
 func podAddress(ctx context.Context, c cluster.Config, name string, f program.Family) (netip.Addr, error) {
 	namespace, pod, ok := strings.Cut(name, "/")
@@ -78,6 +82,8 @@ func podAddress(ctx context.Context, c cluster.Config, name string, f program.Fa
 		return netip.Addr{}, fmt.Errorf("ask the API server for pod %s: %w; "+
 			"give the address of the pod as source, or --kubeconfig FILE", name, err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, podPatience)
+	defer cancel()
 	p, err := client.CoreV1().Pods(namespace).Get(ctx, pod, metav1.GetOptions{})
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("ask the API server for pod %s: %w; give the address of the pod as source", name, err)

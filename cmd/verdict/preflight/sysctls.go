@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
@@ -17,7 +20,7 @@ type sysctl struct {
 	status      Status
 	consequence string
 	remedy      string
-	unless      string // it is only worth a warning if this other one is 1
+	ipv4        bool // it matters to a host with addresses of IPv4 only
 }
 
 var sysctls = []sysctl{
@@ -25,7 +28,7 @@ var sysctls = []sysctl{
 		name: "net.ipv4.ip_forward", wrong: "0", status: Error,
 		consequence: "the node forwards no packets, so endpoints in IPv4 cannot be reached, except for those in its own network",
 		remedy:      "sysctl -w net.ipv4.ip_forward=1, and write it into /etc/sysctl.d; none, if the cluster has IPv6 only",
-		unless:      "net.ipv6.conf.all.forwarding",
+		ipv4:        true,
 	},
 	{
 		name: "net.ipv6.conf.all.forwarding", wrong: "0", status: Warning,
@@ -49,17 +52,19 @@ var sysctls = []sysctl{
 	},
 }
 
-// Sysctls reports those with a value that is in the way. The root is /proc/sys, except in tests.
-func Sysctls(root string) []Finding {
+// Sysctls reports those with a value that is in the way on a host, which may have addresses of IPv4. The root is /proc/sys, except
+// in tests.
+func Sysctls(root string, ipv4 bool) []Finding {
 	var list []Finding
 	for _, s := range sysctls {
-		value, err := readSysctl(root, s.name)
+		text, err := os.ReadFile(filepath.Join(root, strings.ReplaceAll(s.name, ".", "/")))
+		value := strings.TrimSpace(string(text))
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // without the module, the setting does not matter
 		case err != nil:
 			list = append(list, Finding{Check: s.name, Status: Warning, Detail: err.Error(), Remedy: asRoot})
 		case value == s.wrong:
-			if other, _ := readSysctl(root, s.unless); other == "1" {
+			if s.ipv4 && !ipv4 {
 				s.status = Warning
 			}
 			list = append(list, Finding{Check: s.name, Status: s.status, Detail: fmt.Sprintf("%s: %s", value, s.consequence), Remedy: s.remedy})
@@ -70,9 +75,13 @@ func Sysctls(root string) []Finding {
 	return list
 }
 
-func readSysctl(root, name string) (string, error) {
-	text, err := os.ReadFile(filepath.Join(root, strings.ReplaceAll(name, ".", "/")))
-	return strings.TrimSpace(string(text)), err
+// HasIPv4 reports whether the host has an address of IPv4 that others can reach.
+func HasIPv4() bool {
+	list, err := net.InterfaceAddrs()
+	return err != nil || slices.ContainsFunc(list, func(a net.Addr) bool {
+		p, err := netip.ParsePrefix(a.String())
+		return err == nil && p.Addr().Is4() && !p.Addr().IsLoopback() && !p.Addr().IsLinkLocalUnicast()
+	})
 }
 
 // MoreRoom is the remedy for a table of connections that is full.

@@ -89,34 +89,49 @@ func (c *Checker) Set(name state.Name, want *state.HealthCheck, targets []probe.
 	was, is := c.services[name], map[*Check]bool{}
 	list = make([]*Check, len(targets))
 	delete(c.hungry, name)
+	var waiting []int
 	for i, t := range targets { // before others leave, so that a check that stays neither ends nor begins
 		if t == (probe.Target{}) {
 			continue
 		}
-		at := place{name.Namespace, t}
-		k := c.find(at, want)
-		switch {
-		case !is[k] && len(is) == c.Max/4:
-			left++
-			continue
-		case k == nil && !c.room.Take(name.Namespace):
-			left++
-			c.hungry[name] = true
-			continue
-		case k == nil:
-			k = c.begin(at, want, now)
+		if list[i] = c.use(place{name.Namespace, t}, want, is, now); list[i] == nil {
+			waiting = append(waiting, i)
 		}
-		k.users[name], is[k], list[i] = struct{}{}, true, k
 	}
 	for k := range was {
 		if !is[k] {
 			c.leave(name, k)
 		}
 	}
+	for _, i := range waiting { // others have made room, perhaps
+		if list[i] = c.use(place{name.Namespace, targets[i]}, want, is, now); list[i] == nil {
+			left++
+			c.hungry[name] = c.hungry[name] || len(is) < c.Max/4
+		}
+	}
+	if !c.hungry[name] {
+		delete(c.hungry, name)
+	}
+	for k := range is {
+		k.users[name] = struct{}{}
+	}
 	if c.services[name] = is; len(is) == 0 {
 		delete(c.services, name)
 	}
 	return list, left
+}
+
+// use returns the check of a target for a Service, which has some already; nil: there is no room.
+func (c *Checker) use(at place, want *state.HealthCheck, is map[*Check]bool, now time.Time) *Check {
+	k := c.find(at, want)
+	switch {
+	case !is[k] && len(is) == c.Max/4, k == nil && !c.room.Take(at.namespace):
+		return nil
+	case k == nil:
+		k = c.begin(at, want, now)
+	}
+	is[k] = true
+	return k
 }
 
 // find returns the check of a target; nil: there is none.

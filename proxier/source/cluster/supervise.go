@@ -10,8 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// An API server ends each request but watches after a minute. What takes longer hangs, for example in a load balancer.
-const answerPatience = 75 * time.Second
+// AnswerPatience is how long a request may take. An API server ends each one but watches after a minute; what takes longer hangs,
+// for example in a load balancer.
+const AnswerPatience = 75 * time.Second
 
 const endPatience = 30 * time.Second // how much longer than agreed a watch may live
 
@@ -50,7 +51,7 @@ type supervisor struct {
 
 // run ends when the watch ends, when the reader stops it, or at one of the times; zero is never.
 func (v *supervisor) run(expire time.Time, end time.Duration) {
-	silence := time.NewTimer(answerPatience)
+	silence := time.NewTimer(AnswerPatience)
 	defer silence.Stop()
 	var expires, ends <-chan time.Time
 	if !expire.IsZero() {
@@ -67,7 +68,7 @@ func (v *supervisor) run(expire time.Time, end time.Duration) {
 			if !open || !v.pass(e) {
 				return
 			}
-			silence.Reset(answerPatience)
+			silence.Reset(AnswerPatience)
 		case <-silence.C:
 			if v.listing {
 				v.send(broken("the list that the server streams has stopped"))

@@ -57,7 +57,7 @@ func (s *watches) calm() {
 // list lists the resource, or a page of it.
 func (s *watches) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	s.r.tweak(&o)
-	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	ctx, cancel := context.WithTimeout(ctx, AnswerPatience)
 	defer cancel()
 	page, err := s.r.list(ctx, o)
 	if err != nil {
@@ -88,7 +88,7 @@ func isLastPage(page runtime.Object) (bool, error) {
 
 // complete checks a complete list before it is used.
 func (s *watches) complete(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	ctx, cancel := context.WithTimeout(ctx, AnswerPatience)
 	defer cancel()
 	if err := s.check(ctx, s.r); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (s *watches) pause(ctx context.Context) error {
 // wentBack reports whether the API server has a state that is older than a version, because its etcd was restored from a
 // backup. A watch from the future would deliver nothing until the versions meet, and never what differs.
 func (s *watches) wentBack(ctx context.Context, version string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	ctx, cancel := context.WithTimeout(ctx, AnswerPatience)
 	defer cancel()
 	o := metav1.ListOptions{Limit: 1}
 	s.r.tweak(&o)
@@ -177,10 +177,10 @@ func (s *watches) wentBack(ctx context.Context, version string) (bool, error) {
 // open opens a watch, which ends with its context. It waits for its beginning only, not longer than for any other answer.
 func (s *watches) open(ctx context.Context, o metav1.ListOptions) (watch.Interface, context.CancelFunc, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	slow := time.AfterFunc(answerPatience, cancel)
+	slow := time.AfterFunc(AnswerPatience, cancel)
 	w, err := s.r.watch(ctx, o)
 	if !slow.Stop() && err != nil {
-		err = fmt.Errorf("open a watch: no answer within %v: %w", answerPatience, err)
+		err = fmt.Errorf("open a watch: no answer within %v: %w", AnswerPatience, err)
 	}
 	if err != nil {
 		cancel()

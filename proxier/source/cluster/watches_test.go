@@ -211,7 +211,7 @@ func testHangingCheck(t *testing.T) {
 	defer w.Stop()
 	began := time.Now()
 	(<-open).Action(watch.Bookmark, endOfList().Object)
-	if e := <-w.ResultChan(); e.Type != watch.Error || time.Since(began) != answerPatience {
+	if e := <-w.ResultChan(); e.Type != watch.Error || time.Since(began) != AnswerPatience {
 		t.Errorf("got %v after %v", e, time.Since(began))
 	}
 }
