@@ -56,12 +56,14 @@ func (p *passer) updateEnvironment(changed bool) (everything bool) {
 	if !changed && !p.node.Due() {
 		return false
 	}
-	planEnv, ports, first := p.node.Plan, p.node.Shared.NodePortAddresses, !p.node.Known()
+	planEnv, ports, health, first := p.node.Plan, p.node.Shared.NodePortAddresses, p.node.HealthAddresses, !p.node.Known()
 	p.node.Update(p.queue.store.Environment())
 	p.planning.Env = p.node.Plan
 	shared, claims := p.node.Shared, p.planning.Claims
+	if first || !slices.Equal(p.node.HealthAddresses, health) {
+		p.checks.Relocate()
+	}
 	if first || !slices.Equal(shared.NodePortAddresses, ports) {
-		p.checks.Relocate() // the servers listen on the addresses of node ports
 		p.queue.again(claims.SetNodePortAddresses(shared.NodePortAddresses))
 	}
 	p.queue.again(claims.SetServers(p.node.APIServers))
@@ -168,7 +170,7 @@ func (p *passer) complete(pass *report.Pass) {
 	}
 	pass.Duration = time.Since(pass.Started)
 	pass.Totals, pass.NodeEligible = p.dataplane.Totals(), p.node.Eligible
-	pass.HealthChecks = p.checks.Take(p.node.Shared.NodePortAddresses)
+	pass.HealthChecks = p.checks.Take(p.node.HealthAddresses)
 }
 
 // tick has the dataplane continue what needs time. It returns what the dataplane did, and whether a pass is needed.

@@ -29,11 +29,14 @@ type Options struct {
 type Environment struct {
 	options Options
 	wide    []netip.Prefix // ranges that warnOfRanges has logged
+	last    *state.Node    // the latest Node object of the API
 
 	Plan       plan.Environment
 	Shared     dataplane.Environment
 	APIServers claims.Servers
 	Eligible   bool // of the node, for traffic from outside
+	// HealthAddresses are where health check node ports listen; an unspecified one stands for all of its family.
+	HealthAddresses []netip.Addr
 
 	known    bool // Update was called
 	askAgain bool // Primary failed the last time, or the settings are others
@@ -98,6 +101,21 @@ func (n *Environment) Update(env state.Environment) {
 	n.warnOfRanges()
 	n.APIServers = apiServers(named, env.APIServers)
 	n.Eligible, n.known = node.Eligible, true
+	n.HealthAddresses = healthAddresses(s.NodePortAddresses, n.Shared.NodePortAddresses, host)
+}
+
+// healthAddresses are the addresses of node ports, or an unspecified address of each family of which all answer: as kube-proxy's,
+// servers then answer also at addresses that are only routed to this host, to which load balancers send their checks.
+func healthAddresses(words []string, nodePorts, host []netip.Addr) []netip.Addr {
+	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		ofFamily := func(a netip.Addr) bool { return a.Is4() == any.Is4() }
+		if slices.ContainsFunc(words, func(word string) bool {
+			return word == config.NodePortAll || word == netip.PrefixFrom(any, 0).String()
+		}) && slices.ContainsFunc(host, ofFamily) {
+			nodePorts = append(filter(nodePorts, func(a netip.Addr) bool { return !ofFamily(a) }), any)
+		}
+	}
+	return sorted(nodePorts)
 }
 
 // apiServers lists where API servers are. Addresses that only the configuration names, or to which only this process
@@ -137,13 +155,20 @@ func (n *Environment) warnOfRanges() {
 	n.wide = wide
 }
 
-// object returns the Node object, or one made from the host's main addresses when there is none: a host without a
+// object returns the Node object, or one made from the host's main addresses when there never was one: a host without a
 // cluster, or one that has not joined yet. When the addresses cannot be read, they stay what they were, and the loop
-// asks again.
+// asks again. A Node object that is deleted may come back at once, so all but its place behind load balancers stays.
 func (n *Environment) object(node *state.Node) *state.Node {
 	n.askAgain = false
-	if node != nil {
+	alone := n.options.Settings.Manifests != ""
+	switch {
+	case node != nil:
+		n.last = node
 		return node
+	case n.last != nil && !alone:
+		gone := *n.last
+		gone.Eligible = false
+		return &gone
 	}
 	addresses, err := n.options.Primary()
 	if err != nil {
@@ -152,7 +177,7 @@ func (n *Environment) object(node *state.Node) *state.Node {
 			"after", n.options.Retry, "addresses", addresses, "error", err)
 	}
 	n.askAgain = err != nil
-	return &state.Node{Name: n.options.Settings.NodeName, Addresses: addresses, Eligible: true}
+	return &state.Node{Name: n.options.Settings.NodeName, Addresses: addresses, Eligible: alone}
 }
 
 // overridden puts the address of --bind-address before the addresses of the node, so that it is the main one of its

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,6 +127,55 @@ func TestBindAddress(t *testing.T) {
 		env.Update(state.Environment{Node: &state.Node{Addresses: addrs("192.0.2.1", "2001:db8::1")}})
 		if got := fmt.Sprint(env.Shared.NodePortAddresses); got != want {
 			t.Errorf("--bind-address=%s: node ports on %s, want %s", bind, got, want)
+		}
+	}
+}
+
+// TestNodeIsDeleted: a Node object that is deleted may come back at once. Only load balancers are told; addresses, pod ranges and
+// the zone stay. A host that never had one is behind no load balancer of a cluster; one without a cluster is.
+func TestNodeIsDeleted(t *testing.T) {
+	s := config.Default()
+	s.DetectLocalMode = config.DetectNodeCIDR
+	primary := func() ([]netip.Addr, error) { return addrs("198.51.100.1"), nil }
+	env := New(Options{Settings: &s, Primary: primary, Log: slog.New(slog.DiscardHandler)})
+	env.Update(state.Environment{})
+	if env.Eligible || !slices.Equal(env.Shared.NodePortAddresses, addrs("198.51.100.1")) {
+		t.Errorf("before there is a Node: eligible %t, node ports at %v", env.Eligible, env.Shared.NodePortAddresses)
+	}
+	node := &state.Node{Addresses: addrs("192.168.7.1"), PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}, Zone: "a", Eligible: true}
+	env.Update(state.Environment{Node: node})
+	before, planned := env.Shared, env.Plan
+	env.Update(state.Environment{})
+	if env.Eligible || !reflect.DeepEqual(env.Shared, before) || !reflect.DeepEqual(env.Plan, planned) {
+		t.Errorf("after the deletion: eligible %t, %+v, %+v", env.Eligible, env.Shared, env.Plan)
+	}
+	if env.Update(state.Environment{Node: node}); !env.Eligible {
+		t.Error("it is back, and not eligible")
+	}
+	s.Manifests = "/etc/verdict"
+	if env.Update(state.Environment{}); !env.Eligible || !slices.Equal(env.Shared.NodePortAddresses, addrs("198.51.100.1")) {
+		t.Errorf("a host without a cluster: eligible %t, node ports at %v", env.Eligible, env.Shared.NodePortAddresses)
+	}
+}
+
+// TestHealthAddresses: where all addresses of a family answer, the servers of health check node ports listen on all of them.
+func TestHealthAddresses(t *testing.T) {
+	host := addrs("127.0.0.1", "192.168.7.1", "192.168.8.1", "2001:db8::1")
+	for words, want := range map[string][]netip.Addr{
+		"primary":                  addrs("192.168.7.1", "2001:db8::1"),
+		"all":                      addrs("0.0.0.0", "::"),
+		"0.0.0.0/0":                addrs("0.0.0.0"),
+		"::/0 192.168.8.0/24":      addrs("192.168.8.1", "::"),
+		"primary 0.0.0.0/0":        addrs("0.0.0.0", "2001:db8::1"),
+		"192.168.8.0/24":           addrs("192.168.8.1"),
+		"0.0.0.0/0 192.168.8.0/24": addrs("0.0.0.0"),
+	} {
+		s := config.Default()
+		s.NodePortAddresses = strings.Fields(words)
+		env := New(Options{Settings: &s, Log: slog.New(slog.DiscardHandler)})
+		env.Update(state.Environment{Node: &state.Node{Addresses: addrs("192.168.7.1", "2001:db8::1")}, HostAddresses: host})
+		if !slices.Equal(env.HealthAddresses, want) {
+			t.Errorf("%s: %v, want %v", words, env.HealthAddresses, want)
 		}
 	}
 }

@@ -41,6 +41,9 @@ type Pool struct {
 	renamed bool // since the latest transaction
 }
 
+// HasTable reports whether the pool has a hash table.
+func (h *Pool) HasTable() bool { return h != nil && h.table != nil }
+
 func NewPool(pool uint32) *Pool { return &Pool{pool: pool} }
 
 // Name sets the name of the service port. renamed is set if its elements have another one.

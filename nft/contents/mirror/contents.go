@@ -35,7 +35,7 @@ func (c *Contents) Program() program.Program { return c.settings.program(c.famil
 // Set adds or changes a port. It returns what the port gets less than it asked for.
 func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
 	var short Shortfall
-	fits := fit(want, c.hash.Count(), c.Chains.Exact, &short)
+	fits := fit(want, c.othersTables(want.Name), c.Chains.Exact, &short)
 	p := c.port(w, &fits)
 	if p.number == 0 {
 		fits = withoutNumber(fits)
@@ -50,6 +50,19 @@ func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
 	}
 	p.was = ""
 	return short
+}
+
+// othersTables counts the hash tables without those of a port: who has one keeps it.
+func (c *Contents) othersTables(name string) int {
+	n := c.hash.Count()
+	if p := c.Ports.byName[name]; p != nil {
+		for i := range p.pools {
+			if p.pools[i].hash.HasTable() {
+				n--
+			}
+		}
+	}
+	return n
 }
 
 // update changes a port to what the program can serve.

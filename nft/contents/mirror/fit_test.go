@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -135,5 +136,26 @@ func TestFit(t *testing.T) {
 		if got.Method != tt.method || len(got.Cluster) != len(tt.want.Cluster) || !slices.Equal(short, tt.short) {
 			t.Errorf("%s with %d endpoints, %d tables: %s with %d endpoints, %q", tt.want.Method, len(tt.want.Cluster), tt.tables, got.Method, len(got.Cluster), short)
 		}
+	}
+}
+
+// TestTablesAreKept: when all hash tables are in use, who has one keeps it.
+func TestTablesAreKept(t *testing.T) {
+	c, w := New(program.IPv4, 0), program.NewWriter(program.IPv4)
+	set := func(n int) Shortfall {
+		p := clusterIPPort(n, fmt.Sprintf("10.%d.%d.%d:80", 1+n>>16, n>>8&255, n&255))
+		p.Method = program.SourceHash
+		return c.Set(w, &p)
+	}
+	for n := range program.MaxTables {
+		if short := set(n); len(short) > 0 {
+			t.Fatalf("port %d: %v", n, short)
+		}
+	}
+	if short := set(program.MaxTables); len(short) != 1 {
+		t.Errorf("one port too many gets less: %v", short)
+	}
+	if short := set(7); len(short) > 0 {
+		t.Errorf("a port that has a table gets less: %v", short)
 	}
 }
