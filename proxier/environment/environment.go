@@ -107,12 +107,12 @@ func (n *Environment) Update(env state.Environment) {
 // healthAddresses are the addresses of node ports, or an unspecified address of each family of which all answer: as kube-proxy's,
 // servers then answer also at addresses that are only routed to this host, to which load balancers send their checks.
 func healthAddresses(words []string, nodePorts, host []netip.Addr) []netip.Addr {
-	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		ofFamily := func(a netip.Addr) bool { return a.Is4() == any.Is4() }
+	for _, whole := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		ofFamily := func(a netip.Addr) bool { return a.Is4() == whole.Is4() }
 		if slices.ContainsFunc(words, func(word string) bool {
-			return word == config.NodePortAll || word == netip.PrefixFrom(any, 0).String()
+			return word == config.NodePortAll || word == netip.PrefixFrom(whole, 0).String()
 		}) && slices.ContainsFunc(host, ofFamily) {
-			nodePorts = append(filter(nodePorts, func(a netip.Addr) bool { return !ofFamily(a) }), any)
+			nodePorts = append(filter(nodePorts, func(a netip.Addr) bool { return !ofFamily(a) }), whole)
 		}
 	}
 	return sorted(nodePorts)

@@ -123,7 +123,7 @@ func (c *candidates) find(at netip.AddrPort) *candidate {
 	return &c.list[i]
 }
 
-// maxChoices is how many endpoints of all ports of a Service are watched: no more than the checks of all Services.
+// maxChoices is how many endpoints of all ports of a Service are watched. A node checks fewer of all Services.
 const maxChoices = 1 << 17
 
 // addChoices notes what became of the endpoints. Nobody watches those beyond maxChoices.
