@@ -103,7 +103,7 @@ func TestNothingStaleAsksNothing(t *testing.T) {
 func TestEmpty(t *testing.T) {
 	flows, connections := map[Frontend]target{{Port: 1}: {}}, map[Frontend][]netip.AddrPort{{Port: 1}: nil}
 	for what, s := range map[string]Stale{
-		"flows": {targets: indexOf(flows)}, "connections": {unanswered: indexOf(connections)}, "both": {targets: indexOf(flows), unanswered: indexOf(connections)},
+		"flows": {targets: indexOf(flows, isServed)}, "connections": {unanswered: indexOf(connections, always)}, "both": {targets: indexOf(flows, isServed), unanswered: indexOf(connections, always)},
 	} {
 		if s.Empty() {
 			t.Errorf("%s: nothing to look for", what)

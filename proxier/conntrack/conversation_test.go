@@ -276,7 +276,7 @@ func TestUnansweredConversation(t *testing.T) {
 	to := frontend("[fd00:96::10]:80")
 	to.TCP = true
 	at := func(endpoint string) Stale {
-		return Stale{unanswered: indexOf(map[Frontend][]netip.AddrPort{to: {netip.MustParseAddrPort(endpoint)}})}
+		return Stale{unanswered: indexOf(map[Frontend][]netip.AddrPort{to: {netip.MustParseAddrPort(endpoint)}}, always)}
 	}
 	results, err := c.Clean(at("[fd00:a::1]:8080"), nil)
 	if err != nil || len(results) != 1 || results[0].Family != state.IPv6 || results[0].Unanswered != 1 || results[0].Deleted+results[0].Reset != 0 {

@@ -16,36 +16,46 @@ type Stale struct {
 	revision   uint64                  // of the Tracker when it made this
 }
 
-// index finds what is known of the frontend to which a flow goes.
+// index finds what is known of the frontend to which a flow goes. What is not settled gives way to others at the same place.
 type index[V any] struct {
-	at     map[Frontend]V
-	ranges map[rangeKey]rangesAt
+	at      map[Frontend]V
+	settled func(*V) bool
+	ranges  map[rangeKey]rangesAt
 }
 
-// rangeKey is an address and a protocol with ranges of ports. Only one of those that are served has a port.
+// rangeKey is an address and a protocol with ranges of ports.
 type rangeKey struct {
 	addr netip.Addr
 	tcp  bool
 }
 
-// rangesAt are ranges in the order of their first ports, and the largest last port so far: a tenant can have thousands.
+// rangesAt are ranges in the order of their first ports: a tenant can have thousands. Of those that are settled, only one has
+// a port. Others may overlap with these and each other; last has the largest last port of others so far.
 type rangesAt struct {
-	list []Frontend
-	last []uint16
+	settled, others []Frontend
+	last            []uint16
 }
 
-func indexOf[V any](at map[Frontend]V) index[V] {
-	x := index[V]{at: at, ranges: map[rangeKey]rangesAt{}}
-	for f := range at {
-		if f.EndPort != 0 {
-			key := rangeKey{f.Addr, f.TCP}
-			x.ranges[key] = rangesAt{list: append(x.ranges[key].list, f)}
+func indexOf[V any](at map[Frontend]V, settled func(*V) bool) index[V] {
+	x := index[V]{at: at, settled: settled, ranges: map[rangeKey]rangesAt{}}
+	for f, v := range at {
+		if f.EndPort == 0 {
+			continue
 		}
+		r := x.ranges[rangeKey{f.Addr, f.TCP}]
+		if settled(&v) {
+			r.settled = append(r.settled, f)
+		} else {
+			r.others = append(r.others, f)
+		}
+		x.ranges[rangeKey{f.Addr, f.TCP}] = r
 	}
 	for key, r := range x.ranges {
-		slices.SortFunc(r.list, func(a, b Frontend) int { return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.EndPort, b.EndPort)) })
+		for _, list := range [][]Frontend{r.settled, r.others} {
+			slices.SortFunc(list, func(a, b Frontend) int { return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.EndPort, b.EndPort)) })
+		}
 		last := uint16(0)
-		for _, f := range r.list {
+		for _, f := range r.others {
 			last = max(last, f.EndPort)
 			r.last = append(r.last, last)
 		}
@@ -54,40 +64,36 @@ func indexOf[V any](at map[Frontend]V) index[V] {
 	return x
 }
 
-// within finds the range that has a place. One that is not settled may overlap with those that took its place, and gives way.
-func (x *index[V]) within(to Frontend, settled func(*V) bool) (found Frontend, ok bool) {
+// within finds the range that has a place: one that is settled before others.
+func (x *index[V]) within(to Frontend) (found Frontend, ok bool) {
 	r := x.ranges[rangeKey{to.Addr, to.TCP}]
-	i, _ := slices.BinarySearchFunc(r.list, to.Port, func(f Frontend, port uint16) int {
-		if f.Port <= port {
-			return -1
-		}
-		return 1
-	})
-	for i--; i >= 0 && r.last[i] >= to.Port; i-- {
-		if f := r.list[i]; to.Port <= f.EndPort {
-			if v := x.at[f]; settled(&v) {
-				return f, true
-			}
-			found, ok = f, true
-		}
+	after, exact := slices.BinarySearchFunc(r.settled, to.Port, func(f Frontend, port uint16) int { return cmp.Compare(f.Port, port) })
+	if exact {
+		after++
 	}
-	return found, ok
+	if after > 0 && to.Port <= r.settled[after-1].EndPort {
+		return r.settled[after-1], true
+	}
+	if i, _ := slices.BinarySearch(r.last, to.Port); i < len(r.last) && r.others[i].Port <= to.Port {
+		return r.others[i], true
+	}
+	return found, false
 }
 
 // find returns what is known, and the flow as that describes it. What is not settled gives way to a node port, and then to a
 // range. Node ports exist only at the given addresses; at another address, the same port belongs to another program.
-func (x *index[V]) find(f Flow, nodePortAddrs map[netip.Addr]bool, settled func(*V) bool) (v V, is Flow, ok bool) {
+func (x *index[V]) find(f Flow, nodePortAddrs map[netip.Addr]bool) (v V, is Flow, ok bool) {
 	to := Frontend{Addr: f.Dst.Addr(), Port: f.Dst.Port(), Family: state.FamilyOf(f.Dst.Addr()), TCP: f.TCP}
 	v, ok = x.at[to]
-	if (!ok || !settled(&v)) && nodePortAddrs[to.Addr] {
+	if (!ok || !x.settled(&v)) && nodePortAddrs[to.Addr] {
 		nodePort := to
 		nodePort.Addr = netip.Addr{}
 		if other, found := x.at[nodePort]; found {
 			v, ok = other, true
 		}
 	}
-	if !ok || !settled(&v) {
-		if r, found := x.within(to, settled); found {
+	if !ok || !x.settled(&v) {
+		if r, found := x.within(to); found {
 			return x.at[r], f.atFirstPort(r.Port), true
 		}
 	}
@@ -101,6 +107,10 @@ type target struct {
 	good    []netip.AddrPort // endpoints whose flows stay, sorted
 	changed *atomic.Uint64   // the Tracker's revision when the frontend changed last
 }
+
+func isServed(t *target) bool { return !t.removed }
+
+func always(*[]netip.AddrPort) bool { return true }
 
 // Empty reports whether there is nothing to look for.
 func (s *Stale) Empty() bool { return len(s.targets.at)+len(s.unanswered.at) == 0 }
@@ -131,7 +141,7 @@ func (s *Stale) frontends(family state.Family, tcp bool) (list []Frontend) {
 //
 // A removed frontend may have the address and port of a node port, which serves its flows then.
 func (s *Stale) has(f Flow, nodePortAddrs map[netip.Addr]bool) bool {
-	t, f, ok := s.targets.find(f, nodePortAddrs, func(t *target) bool { return !t.removed })
+	t, f, ok := s.targets.find(f, nodePortAddrs)
 	return ok && t.stale(f) && t.changed.Load() <= s.revision
 }
 
@@ -140,7 +150,7 @@ func (s *Stale) isUnanswered(e *entry, nodePortAddrs map[netip.Addr]bool) bool {
 	if !e.TCP || e.answered() {
 		return false
 	}
-	list, f, _ := s.unanswered.find(e.Flow, nodePortAddrs, func(*[]netip.AddrPort) bool { return true })
+	list, f, _ := s.unanswered.find(e.Flow, nodePortAddrs)
 	return contains(list, f.Reply)
 }
 

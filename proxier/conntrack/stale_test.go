@@ -336,7 +336,7 @@ func TestRangeOfPlace(t *testing.T) {
 			gone.EndPort = gone.Port + 1 + uint16(random.IntN(100))
 			at[gone], at[served] = false, true
 		}
-		x := indexOf(at)
+		x := indexOf(at, func(served *bool) bool { return *served })
 		for port := range uint16(310) {
 			want := map[bool]bool{} // whether ranges with the port are served, and are not
 			for f, served := range at {
@@ -344,7 +344,7 @@ func TestRangeOfPlace(t *testing.T) {
 					want[served] = true
 				}
 			}
-			f, ok := x.within(Frontend{Addr: vip, Port: port}, func(served *bool) bool { return *served })
+			f, ok := x.within(Frontend{Addr: vip, Port: port})
 			if ok != (len(want) > 0) || ok && (port < f.Port || f.EndPort < port || at[f] != want[true]) {
 				t.Fatalf("port %d: %+v (%t), want served %t, others %t", port, f, ok, want[true], want[false])
 			}

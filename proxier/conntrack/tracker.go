@@ -315,7 +315,7 @@ func (t *Tracker) Stale() Stale {
 }
 
 func (t *Tracker) newStale(targets map[Frontend]target) Stale {
-	return Stale{targets: indexOf(targets), unanswered: indexOf(t.leftOut.unanswered()), revision: t.revision}
+	return Stale{targets: indexOf(targets, isServed), unanswered: indexOf(t.leftOut.unanswered(), always), revision: t.revision}
 }
 
 // LeftOut is Stale for connections to endpoints that were left out, and for nothing else. Call DoneLeftOut after it.

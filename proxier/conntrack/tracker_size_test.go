@@ -204,10 +204,11 @@ func BenchmarkFlowAmongRanges(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			addr, served, changed := netip.MustParseAddr("192.0.2.1"), map[Frontend]target{}, new(atomic.Uint64)
 			for i := range uint16(n) {
-				served[Frontend{Addr: addr, Port: 1 + 2*i, EndPort: 2 + 2*i}] = target{changed: changed}
+				served[Frontend{Addr: addr, Port: 2 + 2*i, EndPort: 3 + 2*i}] = target{changed: changed}
 			}
-			s := Stale{targets: indexOf(served)}
-			flow := Flow{Dst: netip.AddrPortFrom(addr, uint16(2*n)), Reply: netip.MustParseAddrPort("10.0.0.1:1")}
+			served[Frontend{Addr: addr, Port: 1, EndPort: 65535}] = target{changed: changed, removed: true}
+			s := Stale{targets: indexOf(served, isServed)}
+			flow := Flow{Dst: netip.AddrPortFrom(addr, 60_000), Reply: netip.MustParseAddrPort("10.0.0.1:1")}
 			for b.Loop() {
 				if !s.has(flow, nil) {
 					b.Fatal("the flow goes to no range")

@@ -69,6 +69,7 @@ type permit struct {
 	served map[state.Name][]span
 	uses   map[span]int          // how often it is in served, or was there lately
 	ranges map[netip.Addr][]span // those of uses with several ports
+	node   []netip.Addr          // addresses of the latest Node object: one that is deleted does not take them along
 }
 
 // span are ports of an address, from the first to the last.
@@ -102,8 +103,23 @@ func (p *permit) refusesAddress(at netip.AddrPort) bool {
 		// the API may have any address in it, and nothing shows that a pod on the host's network is there.
 		return false
 	}
-	return p.translates(at) || slices.Contains(env.HostAddresses, a) || env.Node != nil && slices.Contains(env.Node.Addresses, a) ||
+	return p.translates(at) || slices.Contains(env.HostAddresses, a) || p.isNode(&env, a) ||
 		p.isServer(&env, func(s netip.AddrPort) bool { return s.Addr() == a })
+}
+
+// isNode reports whether the Node object has an address, or had it.
+func (p *permit) isNode(env *state.Environment, a netip.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.noteNode(env)
+	return slices.Contains(p.node, a)
+}
+
+// noteNode keeps the addresses of the Node object. The caller holds mu.
+func (p *permit) noteNode(env *state.Environment) {
+	if env.Node != nil {
+		p.node = env.Node.Addresses
+	}
 }
 
 func contains(ranges []netip.Prefix, a netip.Addr) bool {
@@ -118,7 +134,8 @@ func (p *permit) isServer(env *state.Environment, at func(netip.AddrPort) bool) 
 // serves notes where a Service is about to be served. Node ports and cluster IPs are known by their addresses.
 func (p *permit) serves(svc *plan.Service) {
 	var list []span
-	ranges := p.Store.Environment().ServiceCIDRs
+	env := p.Store.Environment()
+	ranges := env.ServiceCIDRs
 	for i := range svc.Ports {
 		for j := range svc.Ports[i].Frontends {
 			if f := &svc.Ports[i].Frontends[j]; f.Addr.IsValid() && !contains(ranges, f.Addr) {
@@ -126,6 +143,9 @@ func (p *permit) serves(svc *plan.Service) {
 			}
 		}
 	}
+	p.mu.Lock()
+	p.noteNode(&env)
+	p.mu.Unlock()
 	p.serve(svc.Name, list)
 }
 

@@ -3,6 +3,7 @@ package planning
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -45,5 +46,31 @@ func TestRoomComesBack(t *testing.T) {
 	}
 	if changes, _ := store.Take(len(names)); len(changes.Services) != 3 {
 		t.Errorf("%v wait for their turns, want the others", changes.Services)
+	}
+}
+
+// TestCause: a Service takes an address from another one of another namespace. Both are planned, because of the first one.
+func TestCause(t *testing.T) {
+	s := config.Default()
+	store := state.NewStore()
+	p := New(store, &s, nil, func(*plan.Port) (int, map[string]int) { return 0, nil })
+	p.Env = plan.Environment{IPv4: true, ExternalIPs: config.Prefixes(s.ExternalIPs)}
+	write := func(namespace string, last byte, created int64) state.Name {
+		name := state.Name{Namespace: namespace, Name: "web"}
+		store.SetService(&state.Service{
+			Name: name, Created: time.Unix(created, 0), ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, last})},
+			ExternalIPs: []netip.Addr{netip.MustParseAddr("198.51.100.1")}, Ports: []state.ServicePort{{Protocol: state.TCP, Port: 80}},
+		}, nil)
+		return name
+	}
+	victim := write("shop", 1, 2)
+	if d := p.Draft([]state.Name{victim}); len(d.Caused) != 0 {
+		t.Errorf("what nobody changed was planned because of %v", d.Caused)
+	}
+	thief := write("tenant", 2, 1)
+	d := p.Draft(nil)
+	p.Extend(&d, thief)
+	if len(d.Order) != 2 || len(d.Caused) != 1 || d.Caused[thief] != d.Size {
+		t.Errorf("%v are planned with a size of %d, because of %v", d.Order, d.Size, d.Caused)
 	}
 }

@@ -183,28 +183,29 @@ const maxFrontends = 16
 // withSource fills in the source. Of a Service, only the frontends of the source's family count. It returns how many of them are
 // left out. The API server is asked once for each family of a pod.
 func (o *options) withSource(ctx context.Context, k kernel, wanted []question, source string) (out []question, left int, err error) {
-	ofPod, of := strings.HasPrefix(source, "pod/"), map[program.Family]question{} // what the source is; no address: it has none
-	ofNode := source == "node" || source == "outside"
+	ofNode, of := source == "node" || source == "outside", map[program.Family]question{} // no source: it has no address of the family
 	for _, q := range wanted {
 		first, known := of[q.family()]
+		if !known && !ofNode {
+			first = q
+			if failed := first.from(ctx, k, o.cluster, source); failed != nil {
+				first, err = question{}, failed
+			}
+			of[q.family()] = first
+		}
 		switch {
-		case known && !first.src.IsValid():
+		case !ofNode && !first.src.IsValid():
 			continue
 		case len(out) == maxFrontends:
-			if known || ofPod || ofNode { // otherwise it is an address of the other family
-				left++
-			}
+			left++
 			continue
-		case known && ofPod:
-			q.src = first.src
+		case !ofNode:
+			q.src, q.srcPort = first.src, first.srcPort
 		default:
 			if failed := q.from(ctx, k, o.cluster, source); failed != nil {
-				if err = failed; !ofNode {
-					of[q.family()] = question{}
-				}
+				err = failed
 				continue
 			}
-			of[q.family()] = q
 		}
 		out = append(out, q)
 	}

@@ -35,7 +35,7 @@ func (c *Contents) Program() program.Program { return c.settings.program(c.famil
 // Set adds or changes a port. It returns what the port gets less than it asked for.
 func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
 	var short Shortfall
-	fits := fit(want, c.othersTables(want.Name), c.Chains.Exact, &short)
+	fits := fit(want, c.tablesInUse(want.Name), c.Chains.Exact, &short)
 	p := c.port(w, &fits)
 	if p.number == 0 {
 		fits = withoutNumber(fits)
@@ -52,15 +52,12 @@ func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
 	return short
 }
 
-// othersTables counts the hash tables without those of a port: who has one keeps it.
-func (c *Contents) othersTables(name string) int {
+// tablesInUse counts the hash tables that are in a port's way. A port that has one keeps one: until a transaction ends, tables that
+// are replaced count, too, so such ports may go beyond the limit by half.
+func (c *Contents) tablesInUse(name string) int {
 	n := c.hash.Count()
-	if p := c.Ports.byName[name]; p != nil {
-		for i := range p.pools {
-			if p.pools[i].hash.HasTable() {
-				n--
-			}
-		}
+	if p := c.Ports.byName[name]; p != nil && (p.pools[0].hash.HasTable() || p.pools[1].hash.HasTable()) {
+		n -= program.MaxTables / 2
 	}
 	return n
 }

@@ -139,23 +139,27 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestTablesAreKept: when all hash tables are in use, who has one keeps it.
+// TestTablesAreKept: when all hash tables are in use, who has one keeps one, with any endpoints, and with others in the same
+// transaction. There is a limit of that, too.
 func TestTablesAreKept(t *testing.T) {
 	c, w := New(program.IPv4, 0), program.NewWriter(program.IPv4)
-	set := func(n int) Shortfall {
-		p := clusterIPPort(n, fmt.Sprintf("10.%d.%d.%d:80", 1+n>>16, n>>8&255, n&255))
+	set := func(n, endpoint int) Shortfall {
+		p := clusterIPPort(n, fmt.Sprintf("10.%d.%d.%d:80", 1+endpoint>>16, endpoint>>8&255, endpoint&255))
 		p.Method = program.SourceHash
 		return c.Set(w, &p)
 	}
 	for n := range program.MaxTables {
-		if short := set(n); len(short) > 0 {
+		if short := set(n, n); len(short) > 0 {
 			t.Fatalf("port %d: %v", n, short)
 		}
 	}
-	if short := set(program.MaxTables); len(short) != 1 {
+	if short := set(program.MaxTables, 1<<20); len(short) != 1 {
 		t.Errorf("one port too many gets less: %v", short)
 	}
-	if short := set(7); len(short) > 0 {
-		t.Errorf("a port that has a table gets less: %v", short)
+	for n := range program.MaxTables {
+		short := set(n, 1<<17+n)
+		if full := n >= program.MaxTables/2; (len(short) > 0) != full {
+			t.Fatalf("change %d in a transaction: %v", n, short)
+		}
 	}
 }

@@ -347,6 +347,26 @@ func TestInherit(t *testing.T) {
 	}
 }
 
+// TestChangedCheckNeedsNoRoom: the checks of a Service change while its namespace has no room for one more. The new ones get the
+// room of those that they replace, while these still know what has failed.
+func TestChangedCheckNeedsNoRoom(t *testing.T) {
+	const n = maxChecksOfService
+	c, all := steady(), targets(2*n)
+	for i, name := range []state.Name{web, {Namespace: web.Namespace, Name: "beside"}} { // half of all checks
+		if left := c.left(name, tcpCheck(), all[i*n:(i+1)*n], start); left > 0 {
+			t.Fatalf("%d have no room", left)
+		}
+	}
+	changed := tcpCheck()
+	changed.Timeout *= 2
+	if list, left := c.Set(web, changed, all[:n], start); left > 0 || slices.Contains(list, nil) || c.Starves(web) {
+		t.Errorf("%d of %d new checks have no room", left, n)
+	}
+	if used := c.used(); used != 2*n {
+		t.Errorf("%d checks", used)
+	}
+}
+
 // TestRandomChecks does anything in any order. The books are right after each step.
 func TestRandomChecks(t *testing.T) {
 	for seed := range uint64(200) {
