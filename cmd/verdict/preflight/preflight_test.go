@@ -76,15 +76,15 @@ func TestSysctls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i, f := range Sysctls(root, true) {
+	for i, f := range Sysctls(root, false) {
 		if f.Status != sysctls[i].status || f.Remedy == "" {
 			t.Errorf("%+v, want %s", f, sysctls[i].status)
 		}
 	}
-	if f := Sysctls(root, false)[0]; f.Status != Warning {
+	if f := Sysctls(root, true)[0]; f.Status != Warning {
 		t.Errorf("on a node with IPv6 only: %+v", f)
 	}
-	if list := Sysctls(t.TempDir(), true); len(list) > 0 {
+	if list := Sysctls(t.TempDir(), false); len(list) > 0 {
 		t.Errorf("without files: %+v", list)
 	}
 }

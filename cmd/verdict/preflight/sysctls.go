@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
@@ -20,7 +19,7 @@ type sysctl struct {
 	status      Status
 	consequence string
 	remedy      string
-	ipv4        bool // it matters to a host with addresses of IPv4 only
+	ipv4        bool // it does not matter to a host with IPv6 only
 }
 
 var sysctls = []sysctl{
@@ -52,9 +51,9 @@ var sysctls = []sysctl{
 	},
 }
 
-// Sysctls reports those with a value that is in the way on a host, which may have addresses of IPv4. The root is /proc/sys, except
-// in tests.
-func Sysctls(root string, ipv4 bool) []Finding {
+// Sysctls reports those with a value that is in the way on a host, which may have IPv6 only. The root is /proc/sys, except in
+// tests.
+func Sysctls(root string, ipv6Only bool) []Finding {
 	var list []Finding
 	for _, s := range sysctls {
 		text, err := os.ReadFile(filepath.Join(root, strings.ReplaceAll(s.name, ".", "/")))
@@ -64,7 +63,7 @@ func Sysctls(root string, ipv4 bool) []Finding {
 		case err != nil:
 			list = append(list, Finding{Check: s.name, Status: Warning, Detail: err.Error(), Remedy: asRoot})
 		case value == s.wrong:
-			if s.ipv4 && !ipv4 {
+			if s.ipv4 && ipv6Only {
 				s.status = Warning
 			}
 			list = append(list, Finding{Check: s.name, Status: s.status, Detail: fmt.Sprintf("%s: %s", value, s.consequence), Remedy: s.remedy})
@@ -75,13 +74,16 @@ func Sysctls(root string, ipv4 bool) []Finding {
 	return list
 }
 
-// HasIPv4 reports whether the host has an address of IPv4 that others can reach.
-func HasIPv4() bool {
-	list, err := net.InterfaceAddrs()
-	return err != nil || slices.ContainsFunc(list, func(a net.Addr) bool {
-		p, err := netip.ParsePrefix(a.String())
-		return err == nil && p.Addr().Is4() && !p.Addr().IsLoopback() && !p.Addr().IsLinkLocalUnicast()
-	})
+// IPv6Only reports whether others can reach the host at addresses of IPv6, and at none of IPv4.
+func IPv6Only() bool {
+	list, _ := net.InterfaceAddrs() // without a list, the host counts as usual
+	var families [2]bool
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
+			families[p.Addr().BitLen()/128] = true
+		}
+	}
+	return families == [2]bool{false, true}
 }
 
 // MoreRoom is the remedy for a table of connections that is full.
