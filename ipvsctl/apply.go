@@ -3,7 +3,6 @@ package ipvsctl
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"syscall"
 	"time"
@@ -207,21 +206,6 @@ func (e *Engine) serversIntact(repair bool) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// nextToCompare returns a virtual server that is not about to change; nil: there is none left in this round.
-func (e *Engine) nextToCompare() *managed {
-	if len(e.compare) == 0 {
-		e.compare = slices.SortedFunc(maps.Values(e.servers), func(a, b *managed) int { return a.key.Compare(b.key) }) // each round alike
-	}
-	for len(e.compare) > 0 {
-		s := e.compare[len(e.compare)-1]
-		e.compare = e.compare[:len(e.compare)-1]
-		if e.servers[s.key] == s && s.want != nil && !s.dirty {
-			return s
-		}
-	}
-	return nil
 }
 
 // distrust makes the engine read every virtual server again before it works on it. Add works on all wanted ones.

@@ -2,6 +2,7 @@ package ipvsctl
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -14,7 +15,6 @@ type Engine struct {
 	locals  locals
 	options Options
 	drains  []*managed // with draining real servers
-	compare []*managed // what Intact has not compared in this round; the last one is next
 }
 
 // Open connects to the kernel and takes over what an earlier process left there. It changes nothing. When the kernel
@@ -154,6 +154,23 @@ type registry struct {
 	servers map[Key]*managed
 	names   map[string][]Key
 	dirty   []*managed // work for the next Add or Remove
+	compare []*managed // what Intact has not compared in this round; the last one is next
+}
+
+// nextToCompare returns a virtual server that is not about to change; nil: there is none left in this round.
+func (r *registry) nextToCompare() *managed {
+	if len(r.compare) == 0 {
+		byKey := func(a, b *managed) int { return a.key.Compare(b.key) } // each round alike
+		r.compare = slices.SortedFunc(maps.Values(r.servers), byKey)
+	}
+	for len(r.compare) > 0 {
+		s := r.compare[len(r.compare)-1]
+		r.compare = r.compare[:len(r.compare)-1]
+		if r.servers[s.key] == s && s.want != nil && !s.dirty {
+			return s
+		}
+	}
+	return nil
 }
 
 // set replaces what a service port wants.

@@ -356,7 +356,7 @@ func TestFewLinesForOneService(t *testing.T) {
 }
 
 // TestRefusedPortIsReported: the kernel refuses a port, and then fails for another reason. The next pass serves the others, and
-// tells that this port is not served.
+// reports that this port is not served.
 func TestRefusedPortIsReported(t *testing.T) {
 	w := newWorld(t)
 	w.store.SetService(service("web", "10.96.0.1", 1), nil)

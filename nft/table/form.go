@@ -29,7 +29,7 @@ type compiled struct {
 	fingerprint string
 }
 
-// maxShapes bounds what is remembered of chains, because those of classes come and go. A table has a few hundred.
+// maxShapes bounds what is remembered of chains, because those of classes come and go.
 const maxShapes = 4096
 
 // rules are what the rules of a wanted chain say. The rules of a program never change, and to encode them takes

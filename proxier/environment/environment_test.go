@@ -131,7 +131,7 @@ func TestBindAddress(t *testing.T) {
 	}
 }
 
-// TestNodeIsDeleted: a Node object that is deleted may come back at once. Only load balancers are told; addresses, pod ranges and
+// TestNodeIsDeleted: a Node object that is deleted may come back at once. Only /healthz changes; addresses, pod ranges and
 // the zone stay. A host that never had one is behind no load balancer of a cluster; one without a cluster is.
 func TestNodeIsDeleted(t *testing.T) {
 	s := config.Default()

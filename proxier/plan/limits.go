@@ -30,7 +30,7 @@ type Limit struct {
 func (l Limit) none() bool { return l.Flag == "" }
 
 // visits times the limit of elements is how often the endpoints of a Service are looked at for all its ports, whether a port has
-// them or not: 13 million times with the default, which takes a tenth of a second. 128 ports with 100,000 endpoints reach it.
+// them or not: 13 million times with the default, which takes a fifth of a second. 128 ports with 100,000 endpoints reach it.
 const visits = 128
 
 // members returns how many endpoints are looked at for each of some ports; less than zero: all.

@@ -324,7 +324,7 @@ func TestRecalled(t *testing.T) {
 	}
 }
 
-// TestInherit: a check that is shared begins with what the check of one Service has found out, and all its Services are told.
+// TestInherit: a check that is shared begins with what the check of one Service has found out, and all its Services look at their endpoints again.
 func TestInherit(t *testing.T) {
 	c := steady()
 	now := time.Unix(1e9, 0)

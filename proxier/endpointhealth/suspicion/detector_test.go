@@ -310,7 +310,7 @@ func TestDetector(t *testing.T) {
 			s.answer(probe.Refused, 1, 2, 3)
 			s.ejects(None, 1, 2, 3)
 			if !s.d.changed[web] {
-				s.t.Error("nobody is told")
+				s.t.Error("the Service is not planned again")
 			}
 		}},
 		{"refusals are told while too many others fall at once", func(s *scene) {
@@ -351,7 +351,7 @@ func TestClearedBesideAFailure(t *testing.T) {
 	t.Error("it is not asked again")
 }
 
-// TestLostNetworkIsToldOnce: while this node has lost its network, an endpoint that fails is told once.
+// TestLostNetworkIsToldOnce: while this node has lost its network, the failure of an endpoint is reported once.
 func TestLostNetworkIsToldOnce(t *testing.T) {
 	s := newScene(t)
 	s.fail(probe.NoAnswer, true, AllSilent, 1)
