@@ -134,3 +134,21 @@ func TestModeNodePortAddresses(t *testing.T) {
 		}
 	}
 }
+
+// TestExternalIPsGate: a closed gate has the last word, and other gates have none. Without the gate, externalIPs are
+// served, as kube-proxy 1.37 does.
+func TestExternalIPsGate(t *testing.T) {
+	for _, tt := range []struct {
+		gates map[string]bool
+		want  int
+	}{
+		{nil, 2}, {map[string]bool{ExternalIPsGate: true}, 2}, {map[string]bool{ExternalIPsGate: false}, 0},
+		{map[string]bool{"AllBeta": false}, 2},
+	} {
+		s := Default()
+		s.Upstream.FeatureGates = tt.gates
+		if got := s.ExternalIPRanges(); len(got) != tt.want {
+			t.Errorf("%v: external IPs are served in %v, want %d ranges", tt.gates, got, tt.want)
+		}
+	}
+}

@@ -24,6 +24,27 @@ const (
 type Upstream struct {
 	Mode               ProxyMode `flag:"proxy-mode" usage:"<MODE> of the kube-proxy that Verdict replaces: iptables, ipvs or nftables; chooses defaults of other flags"`
 	LocalhostNodePorts bool      `flag:"iptables-localhost-nodeports" usage:"with --proxy-mode=iptables: node ports answer on 127.0.0.1 if --nodeport-addresses has that address"`
+	// FeatureGates without a value have the default of kube-proxy.
+	FeatureGates map[string]bool `flag:"feature-gates" in:"source" usage:"feature <GATES> of kube-proxy, such as AllowServiceExternalIPs=false: then no externalIPs are served, whatever --external-ip-cidrs says; other gates have no effect"`
+}
+
+// ExternalIPsGate is the only feature gate of kube-proxy whose disregard would open something (CVE-2020-8554).
+const ExternalIPsGate = "AllowServiceExternalIPs"
+
+// externalIPsByDefault is the default of the gate in kube-proxy 1.37. KEP-5707 makes it false in 1.40.
+const externalIPsByDefault = true
+
+// ExternalIPRanges returns where externalIPs are served. A closed gate has the last word: another setting must not
+// open by accident what somebody has closed.
+func (s *Settings) ExternalIPRanges() []netip.Prefix {
+	allowed, set := s.Upstream.FeatureGates[ExternalIPsGate]
+	if !set {
+		allowed = externalIPsByDefault
+	}
+	if !allowed {
+		return nil
+	}
+	return Prefixes(s.ExternalIPs)
 }
 
 func (u *Upstream) validate() error {

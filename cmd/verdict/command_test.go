@@ -64,6 +64,8 @@ func TestCommandLine(t *testing.T) {
 		{"run --healthz-bind-address here", 2, "", "--healthz-bind-address=here: must be ADDRESS:PORT"},
 		{"run --detect-local-mode Magic", 2, "", "--detect-local-mode=Magic: must be"},
 		{"run --detect-local-mode BridgeInterface", 2, "", "--pod-bridge-interface: must be set"},
+		{"run --feature-gates AllowServiceExternalIPs=no", 2, "", "invalid value of AllowServiceExternalIPs: no"},
+		{"run --feature-gates AllowServiceExternalIPs", 2, "", "malformed pair"},
 		{"run --log-format xml", 2, "", "--log-format=xml: must be text or json"},
 		{"run --kubeconfig /does/not/exist --healthz-bind-address= --metrics-bind-address=", 1, "", "/does/not/exist"},
 		{"run --manifests /does/not/exist --healthz-bind-address= --metrics-bind-address=", 1, "", "/does/not/exist"},
@@ -115,7 +117,7 @@ var upstreamFlags = strings.Fields(`
 --show-hidden-metrics-for-version=1.36 -v=2 --vmodule=x=1`)
 
 // withoutEffect are those that Verdict accepts and names in a warning.
-var withoutEffect = strings.Fields(`config-sync-period feature-gates iptables-masquerade-bit
+var withoutEffect = strings.Fields(`config-sync-period iptables-masquerade-bit
 iptables-sync-period ipvs-sync-period kube-api-content-type log-flush-frequency log-json-info-buffer-size
 log-json-split-stream log-text-info-buffer-size log-text-split-stream show-hidden-metrics-for-version vmodule`)
 
@@ -138,8 +140,8 @@ func TestFlagsOfKubeProxyAreAccepted(t *testing.T) {
 			t.Errorf("--%s caused %d warnings, want 1:\n%s", flag, n, stderr)
 		}
 	}
-	if n := strings.Count(stderr, `"level":"WARN"`); n != len(withoutEffect) {
-		t.Errorf("%d warnings, want %d:\n%s", n, len(withoutEffect), stderr)
+	if n := strings.Count(stderr, `"level":"WARN"`); n != len(withoutEffect)+1 || strings.Count(stderr, `"gate":"A",`) != 1 {
+		t.Errorf("%d warnings, want %d and one about the feature gate A:\n%s", n, len(withoutEffect), stderr)
 	}
 }
 

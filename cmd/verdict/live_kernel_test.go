@@ -26,7 +26,7 @@ func TestLiveSettings(t *testing.T) {
 		}
 	}
 	l := &liveDaemon{dir: dir, differ: &differ{T: t, ns: ns}, manifests: t.TempDir()}
-	writeManifest(t, l.manifests, "web.yaml", diffService("web", "10.96.0.1", "type: LoadBalancer", "", "10.244.0.1"))
+	writeManifest(t, l.manifests, "web.yaml", diffService("web", "10.96.0.1", "type: LoadBalancer, externalIPs: [203.0.113.9]", "", "10.244.0.1"))
 	l.write("")
 	l.daemon = runDaemon(t, ns, l.manifests, "--config="+filepath.Join(dir, "config.conf"), "--hostname-override=n1",
 		"--metrics-bind-address=127.0.0.1:10249")
@@ -37,6 +37,9 @@ func TestLiveSettings(t *testing.T) {
 	l.change("iptables: {localhostNodePorts: false}", all)
 	l.sysctl(routeLocalnet, "0")
 	l.change("iptables: {localhostNodePorts: false, masqueradeAll: true}", all, "--masquerade-all")
+	l.change("iptables: {localhostNodePorts: false}\nfeatureGates: {AllowServiceExternalIPs: false}", all, "--external-ip-cidrs=")
+	l.daemon.wait(t, "by the feature gate AllowServiceExternalIPs=false; they are not served")
+	l.change("iptables: {localhostNodePorts: false}\nfeatureGates: {AllowServiceExternalIPs: true}", all)
 	const addresses = "nodePortAddresses: [192.0.2.0/24]\n"
 	l.change(addresses, "--nodeport-addresses=192.0.2.0/24")
 	l.change(addresses+"clusterCIDR: 10.244.0.0/16,fd00:10:244::/56", "--nodeport-addresses=192.0.2.0/24", "--cluster-cidr=10.244.0.0/16,fd00:10:244::/56")

@@ -95,7 +95,7 @@ func (n *Environment) Update(env state.Environment) {
 		NodeAddresses: addresses,
 		IPv4:          true,
 		IPv6:          n.options.IPv6,
-		ExternalIPs:   config.Prefixes(s.ExternalIPs),
+		ExternalIPs:   s.ExternalIPRanges(),
 		Draining:      env.Drain == state.Refusing,
 	}
 	n.warnOfRanges()

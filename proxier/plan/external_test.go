@@ -16,7 +16,7 @@ func TestExternalRanges(t *testing.T) {
 	}
 	env := environment()
 	env.ExternalIPs = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
-	got := planned(svc, nil, env)
+	got, closed := planned(svc, nil, env), env
 	var served []netip.Addr
 	for _, p := range got.Ports {
 		for _, f := range p.Frontends {
@@ -32,4 +32,9 @@ func TestExternalRanges(t *testing.T) {
 		"spec.externalIPs: 2 of 4 addresses are outside of --external-ip-cidrs; they are not served",
 		"spec.externalIPs: 1 of 4 addresses are outside of --external-ip-cidrs; they are not served",
 	})
+	closed.ExternalIPs = nil
+	if got := planned(svc, nil, closed); len(got.Ports[0].Frontends) != 2 || got.Problems[0].Reason !=
+		`3 of 4 addresses are forbidden by --external-ip-cidrs="" or by the feature gate AllowServiceExternalIPs=false; they are not served` {
+		t.Errorf("nowhere: %v, problems %v", got.Ports[0].Frontends, got.Problems)
+	}
 }

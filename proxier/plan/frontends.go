@@ -41,8 +41,11 @@ func (t *template) fill(out *Service, family state.Family) {
 		}
 	}
 	if unserved > 0 {
-		out.report(ExternalIP.Field(), "%d of %d addresses are outside of --external-ip-cidrs; they are not served",
-			unserved, len(t.svc.ExternalIPs))
+		why := "outside of --external-ip-cidrs"
+		if len(t.env.ExternalIPs) == 0 {
+			why = `forbidden by --external-ip-cidrs="" or by the feature gate AllowServiceExternalIPs=false`
+		}
+		out.report(ExternalIP.Field(), "%d of %d addresses are %s; they are not served", unserved, len(t.svc.ExternalIPs), why)
 	}
 	t.addLoadBalancers(out, family)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -27,14 +28,14 @@ type CommandLine struct {
 	flags   *pflag.FlagSet
 	ignored ignoredFlags
 
-	given  []*pflag.Flag // those of the command line
+	given  map[string]string // the flags of the command line
 	config *v1alpha1.KubeProxyConfiguration
 	fields map[string]string // flag -> the field of the file that has set it
 }
 
 // New binds the flags of "verdict run".
 func New(fs *pflag.FlagSet) *CommandLine {
-	c := &CommandLine{flags: fs, Settings: config.Default(), fields: map[string]string{}}
+	c := &CommandLine{flags: fs, Settings: config.Default(), given: map[string]string{}, fields: map[string]string{}}
 	Bind(fs, &c.Settings)
 	fs.StringVar(&c.File, "config", "",
 		"`FILE` with a KubeProxyConfiguration; flags win over it. A change of the file takes effect, if necessary by a restart")
@@ -76,7 +77,7 @@ func Prepare(s *config.Settings) error {
 
 // Resolve completes the settings when the command line has been parsed, and validates them.
 func (c *CommandLine) Resolve() error {
-	c.flags.Visit(func(f *pflag.Flag) { c.given = append(c.given, f) })
+	c.flags.Visit(func(f *pflag.Flag) { c.given[f.Name] = valueOf(f) })
 	if err := c.readFile(); err != nil {
 		return err
 	}
@@ -109,20 +110,26 @@ func (c *CommandLine) mode() config.ProxyMode {
 	return mode
 }
 
+const featureGates = "feature-gates" // the flag
+
 // applyFile sets the flags that the command line has not set. Objects come from a folder or from an API server: a folder
-// on the command line wins.
+// on the command line wins. Feature gates come from both, and one that either closes is closed.
 func (c *CommandLine) applyFile() error {
 	fields := *c.config
 	fields.Mode = v1alpha1.ProxyMode(c.mode())
+	gates := maps.Clone(c.Settings.Upstream.FeatureGates)
 	var errs []error
 	for _, v := range kubeproxyconfig.Values(&fields) {
-		if c.flags.Changed(v.Flag) || v.Flag == "kubeconfig" && c.Settings.Manifests != "" {
+		if c.flags.Changed(v.Flag) && v.Flag != featureGates || v.Flag == "kubeconfig" && c.Settings.Manifests != "" {
 			continue
 		}
 		if err := c.flags.Set(v.Flag, v.Text); err != nil {
 			errs = append(errs, fmt.Errorf("%s: field %s: %w", c.File, v.Path, err))
 		}
 		c.fields[v.Flag] = v.Path
+	}
+	for gate, open := range gates {
+		c.Settings.Upstream.FeatureGates[gate] = open && c.Settings.Upstream.FeatureGates[gate]
 	}
 	return errors.Join(errs...)
 }
@@ -172,6 +179,11 @@ func (c *CommandLine) explain(err error) error {
 // Warn logs what has no meaning: one line for each flag, and one for the file.
 func (c *CommandLine) Warn(log *slog.Logger) {
 	c.ignored.warn(c.given, log)
+	for _, gate := range slices.Sorted(maps.Keys(c.Settings.Upstream.FeatureGates)) {
+		if gate != config.ExternalIPsGate {
+			log.Warn("this feature gate has no effect", "gate", gate, "reason", "Verdict has no gate but "+config.ExternalIPsGate)
+		}
+	}
 	unused := kubeproxyconfig.Unused(c.config)
 	slices.Sort(unused)
 	if len(unused) > 0 {
@@ -224,12 +236,12 @@ func (c *CommandLine) unwritable(data []byte) ([]byte, error) {
 // again reads the file again, for the same command line.
 func (c *CommandLine) again() (*CommandLine, error) {
 	next := New(pflag.NewFlagSet("again", pflag.ContinueOnError))
-	for _, f := range c.given {
-		if next.flags.Lookup(f.Name) == nil {
+	for name, value := range c.given {
+		if next.flags.Lookup(name) == nil {
 			continue // a flag that is no setting, such as --take-over
 		}
-		if err := next.flags.Set(f.Name, valueOf(f)); err != nil {
-			return nil, fmt.Errorf("apply --%s again: %w", f.Name, err)
+		if err := next.flags.Set(name, value); err != nil {
+			return nil, fmt.Errorf("apply --%s again: %w", name, err)
 		}
 	}
 	return next, next.Resolve()

@@ -63,6 +63,8 @@ func TestPrecedence(t *testing.T) {
 		{"port beside a port", "", "--healthz-port=99", "healthz-bind-address=0.0.0.0:10256"},
 		{"log format", "", "--logging-format=json", "log-format=json"},
 		{"sync period", "", "--iptables-min-sync-period=3s --ipvs-min-sync-period=4s", "min-sync-period=3s"},
+		{"gates", "featureGates: {B: true, A: false}", "", "feature-gates=A=false,B=true"},
+		{"gates of both", "featureGates: {A: false, B: true, C: true}", "--feature-gates=A=true,B=0 --feature-gates=D=T", "feature-gates=A=false,B=false,C=true,D=true"},
 		{"sync period of ipvs", "mode: ipvs", "--iptables-min-sync-period=3s --ipvs-min-sync-period=4s", "min-sync-period=4s"},
 	}
 	for _, tt := range tests {
@@ -95,6 +97,7 @@ func TestWriteConfigTo(t *testing.T) {
 		"--proxy-mode=ipvs --ipvs-scheduler=lc --ipvs-exclude-cidrs=192.0.2.0/24 --ipvs-strict-arp --ipvs-tcp-timeout=2m":  "#   --ipvs-scheduler=lc\n",
 		"--proxy-mode=iptables --conntrack-min=5 --conntrack-udp-timeout=3s --bind-address=192.0.2.1 -v=3":                 "",
 		"--backend=nft --healthz-bind-address= --log-format=json --detect-local-mode=None":                                 "#   --backend=nft\n#   --healthz-bind-address=\n",
+		"--proxy-mode=nftables --feature-gates=AllowServiceExternalIPs=false,A=true":                                       "",
 		"--proxy-mode=nftables --min-sync-period=0":                                                                        "#   --min-sync-period=0s\n",
 	}
 	for args, comments := range tests {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"reflect"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/kubeproxyconfig"
 	"github.com/verdict-proxy/verdict/config"
@@ -66,6 +68,8 @@ func bindSetting(fs *pflag.FlagSet, setting reflect.Value, tag reflect.StructTag
 		fs.Float32Var(p, name, *p, usage)
 	case *time.Duration:
 		fs.DurationVar(p, name, *p, usage)
+	case *map[string]bool:
+		fs.Var(cliflag.NewMapStringBool(p), name, usage)
 	default:
 		panic("no kind of flag for the setting " + name) // TestEverySettingHasAFlag would not pass
 	}
@@ -106,10 +110,10 @@ func (v *ignoredValue) Set(s string) error { *v = ignoredValue(s); return nil }
 func (v *ignoredValue) Type() string       { return "string" }
 
 // Warn logs a warning for each ignored flag of the command line.
-func (i ignoredFlags) warn(given []*pflag.Flag, log *slog.Logger) {
-	for _, f := range given {
-		if why := i[f.Name]; why != "" {
-			log.Warn("this flag of kube-proxy has no effect", "flag", "--"+f.Name, "value", f.Value.String(), "reason", why)
+func (i ignoredFlags) warn(given map[string]string, log *slog.Logger) {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if why := i[name]; why != "" {
+			log.Warn("this flag of kube-proxy has no effect", "flag", "--"+name, "value", given[name], "reason", why)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 func TestEverySettingHasAFlag(t *testing.T) {
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	c := New(fs)
-	other := map[string]string{"bool": "true", "string": "x", "stringSlice": "x", "int": "7", "float32": "7", "duration": "7s"}
+	other := map[string]string{"bool": "true", "string": "x", "stringSlice": "x", "int": "7", "float32": "7", "duration": "7s", "mapStringBool": "x=true"}
 	fs.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden {
 			return

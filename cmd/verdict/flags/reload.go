@@ -22,7 +22,7 @@ import (
 var liveFlags = []string{
 	"v", "min-sync-period",
 	"cluster-cidr", "detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all",
-	"nodeport-addresses", "iptables-localhost-nodeports", "bind-address",
+	"nodeport-addresses", "iptables-localhost-nodeports", "bind-address", featureGates,
 	"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established", "conntrack-tcp-timeout-close-wait",
 	"conntrack-udp-timeout", "conntrack-udp-timeout-stream", "conntrack-tcp-be-liberal", "oom-score-adj",
 }

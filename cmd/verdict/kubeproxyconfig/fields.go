@@ -31,7 +31,7 @@ func Fields() []Field {
 	iptables, notNFTables := []string{modeIPTables}, []string{modeIPTables, modeIPVS}
 	ipvs, nftables := []string{modeIPVS}, []string{modeNFTables}
 	return []Field{
-		{Path: "featureGates", Ignored: "feature-gates", Why: "Verdict has no feature gates"},
+		{Path: "featureGates", Flag: "feature-gates"},
 		{Path: "clientConnection.kubeconfig", Flag: "kubeconfig"},
 		{Path: "clientConnection.acceptContentTypes", Why: "Verdict asks for protobuf, and accepts JSON"},
 		{Path: "clientConnection.contentType", Ignored: "kube-api-content-type", Why: "Verdict sends protobuf"},

@@ -126,7 +126,7 @@ logging: {flushFrequency: 5s, options: {json: {infoBufferSize: "0"}}}
 		t.Fatal(err)
 	}
 	want := []string{
-		"featureGates=A=true,B=false (", "logging.flushFrequency=5s (", "iptables.masqueradeBit=0 (",
+		"logging.flushFrequency=5s (", "iptables.masqueradeBit=0 (",
 		"iptables.masqueradeAll=true (it belongs to mode iptables and ipvs)", "iptables.minSyncPeriod=1s (it belongs to",
 		"ipvs.strictARP=true (it belongs to mode ipvs)", "winkernel.enableDSR=true (it is for Windows)",
 	}
@@ -144,7 +144,7 @@ logging: {flushFrequency: 5s, options: {json: {infoBufferSize: "0"}}}
 		values = append(values, v.Flag+"="+v.Text)
 	}
 	if got, want := strings.Join(values, " "),
-		"proxy-mode=nftables masquerade-all=true min-sync-period=2s conntrack-max-per-core=0 conntrack-tcp-timeout-established=0s"; got != want {
+		"feature-gates=A=true,B=false proxy-mode=nftables masquerade-all=true min-sync-period=2s conntrack-max-per-core=0 conntrack-tcp-timeout-established=0s"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -3,12 +3,12 @@ package kubeproxyconfig
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
@@ -120,11 +120,7 @@ func text(v reflect.Value) string {
 	case []string:
 		return strings.Join(value, ",")
 	case map[string]bool:
-		var gates []string
-		for _, name := range slices.Sorted(maps.Keys(value)) {
-			gates = append(gates, fmt.Sprintf("%s=%t", name, value[name]))
-		}
-		return strings.Join(gates, ",")
+		return cliflag.NewMapStringBool(&value).String()
 	}
 	return fmt.Sprint(v.Interface())
 }
@@ -138,6 +134,8 @@ func setText(v reflect.Value, flag string) error {
 	case v.Kind() == reflect.String:
 		v.SetString(flag)
 		return nil
+	case v.Kind() == reflect.Map:
+		return cliflag.NewMapStringBool(v.Addr().Interface().(*map[string]bool)).Set(flag)
 	case v.Kind() == reflect.Slice:
 		v.Set(reflect.ValueOf(strings.Split(flag, ",")))
 		return nil
