@@ -155,3 +155,41 @@ func TestAddressInUse(t *testing.T) {
 		}
 	}
 }
+
+// TestForeignNames: a page whose name leads to a loopback address reads nothing there. Health ports, and addresses that others
+// reach, answer to every name.
+func TestForeignNames(t *testing.T) {
+	local, open := netns.New(t), netns.New(t)
+	runDaemon(t, local, t.TempDir(), "--metrics-bind-address=127.0.0.1:10249", "--healthz-bind-address=127.0.0.1:10256", "--profiling")
+	runDaemon(t, open, t.TempDir(), "--metrics-bind-address=0.0.0.0:10249")
+	all := []string{"10249/metrics", "10249/configz", "10249/proxyMode", "10249/healthz", "10249/debug/pprof/", "10249/debug/pprof/cmdline", "10249/none"}
+	for _, tt := range []struct {
+		ns     *netns.Namespace
+		host   string
+		want   int // 0: no refusal
+		places []string
+	}{
+		{local, "foreign.example:10249", http.StatusMisdirectedRequest, all}, {local, "192.0.2.1:10249", http.StatusMisdirectedRequest, all},
+		{local, "127.0.0.1.foreign.example", http.StatusMisdirectedRequest, all}, {local, "localhost.foreign.example", http.StatusMisdirectedRequest, all},
+		{local, "127.0.0.1:10249", 0, all}, {local, "localhost:8080", 0, all}, {local, "[::1]:10249", 0, all}, {local, "LOCALHOST", 0, all},
+		{local, "foreign.example", http.StatusOK, []string{"10256/livez"}},
+		{open, "foreign.example:10249", http.StatusOK, []string{"10249/metrics", "10249/configz"}},
+	} {
+		client := http.Client{Transport: &http.Transport{DialContext: tt.ns.DialContext, DisableKeepAlives: true}}
+		for _, place := range tt.places {
+			r, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:"+place, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = tt.host
+			answer, err := client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer.Body.Close()
+			if got := answer.StatusCode; tt.want != 0 && got != tt.want || tt.want == 0 && got == http.StatusMisdirectedRequest {
+				t.Errorf("%s of host %s: %d, want %d", place, tt.host, got, tt.want)
+			}
+		}
+	}
+}

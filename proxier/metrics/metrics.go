@@ -1,8 +1,11 @@
 package metrics
 
 import (
+	"bytes"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
 	"runtime"
 	"strconv"
 	"strings"
@@ -12,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
@@ -60,10 +64,69 @@ func New(o Options) (*Metrics, error) {
 	return m, nil
 }
 
-// Handler serves the registry in the Prometheus formats.
+// keepFor is how long an answer serves others that ask.
+const keepFor = time.Second
+
+// Handler serves the registry as text and as protocol buffers, and ignores queries. It encodes one answer at a time, and
+// others that ask within a second get the same: any user of a node may ask, as often as they like.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+	encode := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+	var one sync.Mutex
+	kept := map[answerKind]*answer{}
+	get := func(kind answerKind) *answer {
+		one.Lock()
+		defer one.Unlock()
+		a := kept[kind]
+		if a == nil {
+			a = &answer{header: http.Header{}, status: http.StatusOK}
+			encode.ServeHTTP(a, kind.request())
+			kept[kind] = a
+			time.AfterFunc(keepFor, func() {
+				one.Lock()
+				defer one.Unlock()
+				delete(kept, kind)
+			})
+		}
+		return a
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := get(kindOf(r))
+		maps.Copy(w.Header(), a.header)
+		w.WriteHeader(a.status)
+		_, _ = w.Write(a.Bytes()) // fails only if the client has gone
+	})
 }
+
+// answerKind is what a client may choose. There are few, so that nobody has a new answer for each request.
+type answerKind struct{ protobuf, gzip bool }
+
+func kindOf(r *http.Request) answerKind {
+	return answerKind{
+		protobuf: expfmt.Negotiate(r.Header).FormatType() == expfmt.TypeProtoDelim,
+		gzip:     strings.Contains(r.Header.Get("Accept-Encoding"), "gzip"),
+	}
+}
+
+func (k answerKind) request() *http.Request {
+	r := &http.Request{URL: &url.URL{}, Header: http.Header{}}
+	if k.protobuf {
+		r.Header.Set("Accept", string(expfmt.NewFormat(expfmt.TypeProtoDelim)))
+	}
+	if k.gzip {
+		r.Header.Set("Accept-Encoding", "gzip")
+	}
+	return r
+}
+
+// answer is an http.ResponseWriter that keeps what is written.
+type answer struct {
+	bytes.Buffer
+	header http.Header
+	status int
+}
+
+func (a *answer) Header() http.Header    { return a.header }
+func (a *answer) WriteHeader(status int) { a.status = status }
 
 // PassDone counts a pass.
 func (m *Metrics) PassDone(p *report.Pass) {

@@ -2,11 +2,16 @@ package metrics
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -235,4 +240,65 @@ func TestNamesTaken(t *testing.T) {
 	if _, err := New(Options{Registry: m.registry}); err == nil || !strings.Contains(err.Error(), "register metrics") {
 		t.Errorf("registering twice: %v", err)
 	}
+}
+
+// counted is a collector that counts how often it was asked, and how many asked at the same time.
+type counted struct{ asked, present, most atomic.Int64 }
+
+func (c *counted) Describe(ch chan<- *prometheus.Desc) {
+	ch <- prometheus.NewDesc("asked", "", nil, nil)
+}
+
+func (c *counted) Collect(ch chan<- prometheus.Metric) {
+	c.most.Store(max(c.most.Load(), c.present.Add(1)))
+	for range 100 {
+		runtime.Gosched()
+	}
+	c.present.Add(-1)
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("asked", "", nil, nil), prometheus.CounterValue, float64(c.asked.Add(1)))
+}
+
+// TestSharedAnswers: whoever asks within a second gets the same answer, whatever the request says. One is encoded at a time.
+func TestSharedAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, c := newTestMetrics(t), &counted{}
+		m.registry.MustRegister(c)
+		handler, encodings := m.Handler(), []string{"", "gzip", "gzip, deflate", "zstd", "br;q=0.5"}
+		formats := []string{"", "text/plain", "application/openmetrics-text;version=1.0.0", "*/*;q=0.1",
+			"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited", "text/plain;escaping=allow-utf-8", "text/plain;escaping=dots"}
+		ask := func(n int) *httptest.ResponseRecorder {
+			r := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/metrics?name[]=n%d", n), nil)
+			r.Header.Set("Accept", formats[n%len(formats)])
+			r.Header.Set("Accept-Encoding", encodings[n/len(formats)%len(encodings)])
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			return w
+		}
+		for second := int64(1); second <= 2; second++ {
+			var all sync.WaitGroup
+			for n := range 10 * len(formats) * len(encodings) {
+				all.Go(func() {
+					if w := ask(n); w.Code != http.StatusOK || w.Body.Len() == 0 {
+						t.Errorf("request %d: %d", n, w.Code)
+					}
+				})
+			}
+			all.Wait()
+			if got := c.asked.Load(); got != 4*second {
+				t.Errorf("in second %d, %d answers were encoded, want %d: with and without protocol buffers and gzip", second, got, 4*second)
+			}
+			time.Sleep(keepFor)
+		}
+		if c.most.Load() != 1 {
+			t.Errorf("%d answers were encoded at the same time", c.most.Load())
+		}
+		for n, want := range map[int][2]string{
+			0: {"text/plain", ""}, 4: {"application/vnd.google.protobuf", ""}, 7: {"text/plain", "gzip"}, 11: {"application/vnd.google.protobuf", "gzip"},
+		} {
+			h := ask(n).Header()
+			if !strings.HasPrefix(h.Get("Content-Type"), want[0]) || h.Get("Content-Encoding") != want[1] {
+				t.Errorf("request %d gets %v, want %v", n, h, want)
+			}
+		}
+	})
 }

@@ -33,7 +33,7 @@ func (o *observers) listen(ctx context.Context, group *errgroup.Group, daemon *s
 	return errors.Join(
 		o.serve(ctx, group, listener{"--healthz-bind-address", o.settings.HealthzBindAddress, healthz, health.AnswerTime}),
 		o.servePage(ctx, group, face, daemon),
-		o.serve(ctx, group, listener{"--metrics-bind-address", o.settings.MetricsBindAddress, face, longestAnswer}),
+		o.serve(ctx, group, listener{"--metrics-bind-address", o.settings.MetricsBindAddress, guardLoopback(o.settings.MetricsBindAddress, face), longestAnswer}),
 	)
 }
 
@@ -89,6 +89,24 @@ func (o *observers) metricsFace() *http.ServeMux {
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	return mux
+}
+
+// guardLoopback refuses requests for hosts of other names, if the address is a loopback address. The name of a page in a
+// browser on this node may lead here (DNS rebinding), and the page must not read the answer. Programs that connect to other
+// addresses, such as Prometheus, may use any name.
+func guardLoopback(address string, next http.Handler) http.Handler {
+	host, _, _ := net.SplitHostPort(address) // Validate has accepted it
+	if at, err := netip.ParseAddr(host); err != nil || !at.IsLoopback() {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "" && !ui.KnownHost(r.Host, netip.Addr.IsLoopback) { // no browser leaves it out
+			http.Error(w, "a loopback address answers only to requests by address or as localhost, because a foreign name may "+
+				"lead here without the knowledge of the reader (DNS rebinding)", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // proxyMode is the mode of kube-proxy that comes closest to a backend. Programs that ask know only those.

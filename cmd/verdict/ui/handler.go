@@ -75,7 +75,7 @@ func guard(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
 		switch site := r.Header.Get("Sec-Fetch-Site"); {
-		case !knownHost(r.Host):
+		case !KnownHost(r.Host, netip.Addr.IsValid):
 			http.Error(w, "this page is served only by address or as localhost, because a foreign name may lead "+
 				"here without the knowledge of the reader (DNS rebinding)", http.StatusMisdirectedRequest)
 		case len(r.URL.RawQuery) > maxQuery:
@@ -91,16 +91,17 @@ func guard(next http.Handler) http.Handler {
 	})
 }
 
-// knownHost reports whether a Host header names no host by a name that someone else's DNS can give.
-func knownHost(host string) bool {
+// KnownHost reports whether a Host header has an address that is accepted, or localhost, and so no name that someone else's
+// DNS can give.
+func KnownHost(host string, accepted func(netip.Addr) bool) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
 	if strings.EqualFold(host, "localhost") {
 		return true
 	}
-	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil
+	at, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && accepted(at)
 }
 
 // LocalOnly answers only connections to a loopback address, whatever the listener listens on.
