@@ -138,11 +138,11 @@ func Default() Settings {
 }
 
 // neverAsked are loopback and link-local addresses, and those of the metadata servers of clouds that are not link-local:
-// Azure, Oracle, Alibaba, and AWS.
+// Azure, Oracle, Alibaba, and over IPv6 AWS, Google, Oracle, Scaleway, Akamai (Linode) and Alibaba.
 func neverAsked() []string {
 	return []string{
 		"127.0.0.0/8", "169.254.0.0/16", "168.63.129.16/32", "192.0.0.192/32", "100.100.100.200/32", "::1/128", "fe80::/10",
-		"fd00:ec2::/32",
+		"fd00:ec2::/32", "fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128", "fd00:42::42/128", "fd00:a9fe:a9fe::1/128", "fd00:100::100:200/128",
 	}
 }
 

@@ -102,7 +102,8 @@ func TestWhoMayBeAsked(t *testing.T) {
 		{"169.254.169.254:80", false, false},
 		{"[fe80::1]:80", false, false},
 		{"168.63.129.16:80", false, false},
-		{"[fd00:ec2::254]:80", false, false},
+		{"[fd00:ec2::254]:80", false, false}, {"[fd20:ce::254]:80", false, false}, {"[fd00:c1::a9fe:a9fe]:80", false, false},
+		{"[fd00:42::42]:80", false, false}, {"[fd00:a9fe:a9fe::1]:80", false, false}, {"[fd00:100::100:200]:80", false, false},
 		{"224.0.0.1:80", false, false},
 		{"0.0.0.0:80", false, false},
 		{"203.0.113.1:80", false, false}, // the administrator's range
