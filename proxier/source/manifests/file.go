@@ -1,9 +1,11 @@
 package manifests
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -34,7 +36,7 @@ func (f *file) read(path string) (data []byte, err error) {
 	if err != nil || f.unchanged(info) {
 		return nil, err
 	}
-	if data, err = os.ReadFile(path); err != nil {
+	if data, err = readFile(path); err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(data)
@@ -44,6 +46,33 @@ func (f *file) read(path string) (data []byte, err error) {
 		return nil, nil
 	}
 	return data, nil
+}
+
+// maxSize is how many bytes a manifest may have. Objects need several times that while they are decoded.
+const maxSize = 64 << 20
+
+// readFile reads a manifest. It reads no more than the limit, whatever size the file system states.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	size := info.Size()
+	if size <= maxSize {
+		data := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
+		if size, err = data.ReadFrom(io.LimitReader(f, maxSize+1)); err != nil {
+			return nil, err
+		}
+		if size <= maxSize {
+			return data.Bytes(), nil
+		}
+	}
+	return nil, fmt.Errorf("the file has %d bytes or more, and a manifest may have %d; split it into several files", size, maxSize)
 }
 
 // unchanged reports whether a file is certainly the one that was read. A program can set the time of the last write back

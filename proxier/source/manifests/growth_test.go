@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -61,5 +62,36 @@ func TestLookIsCheap(t *testing.T) {
 	})
 	if allocations > files*most {
 		t.Errorf("%.1f allocations for each unchanged file, want at most %d", allocations/files, most)
+	}
+}
+
+// TestHugeFile: a file past the limit is not read, whether its size shows that or not. Its last good content stays in force.
+func TestHugeFile(t *testing.T) {
+	f := newFolder(t, map[string]string{"a.yaml": service("web", "10.96.0.1"), "b.yaml": service("mail", "10.96.0.2")})
+	f.load()
+	huge := filepath.Join(f.dir, "a.yaml")
+	if err := os.Truncate(huge, 3<<30); err != nil { // sparse
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 2 {
+		f.load()
+		f.expectServices("shop/web=10.96.0.1", "shop/mail=10.96.0.2")
+		f.expectProblems("File /a.yaml line 1: cannot be read: the file has 3221225472 bytes or more, and a manifest may have 67108864; " +
+			"split it into several files: its previous content, if any, stays in force")
+	}
+	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 1<<20 {
+		t.Errorf("%d bytes were allocated to refuse the file", after.TotalAlloc-before.TotalAlloc)
+	}
+	if got := f.lines.Lines("level=WARN"); len(got) != 1 || !strings.Contains(got[0], huge) {
+		t.Errorf("logged %d times: %q", len(got), got)
+	}
+	f.write("a.yaml", service("web", "10.96.0.3"))
+	f.load()
+	f.expectServices("shop/web=10.96.0.3", "shop/mail=10.96.0.2")
+	f.expectProblems()
+	if data, err := readFile("/dev/zero"); err == nil || !strings.Contains(err.Error(), "67108865 bytes or more") { // its size is 0
+		t.Errorf("read %d bytes of a file without end: %v", len(data), err)
 	}
 }

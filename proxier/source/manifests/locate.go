@@ -84,7 +84,7 @@ func (m *Source) Locate(p state.Problem) Place {
 
 // lineInside returns how many lines after the beginning of its document a field is.
 func lineInside(file string, begin int, field string) int {
-	data, err := os.ReadFile(file)
+	data, err := readFile(file)
 	if err != nil {
 		return 0
 	}
