@@ -7,20 +7,23 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// template has the frontends of a Service in one family that have an address, in the order of their kinds. Those of its
-// ports differ only in Port and Unserved.
+// template has the frontends of a Service in one family that have an address, by their kinds. Those of its ports differ only
+// in Port and Unserved.
 type template struct {
-	env  *Environment
-	svc  *state.Service
-	list []Frontend
+	env   *Environment
+	svc   *state.Service
+	kinds [NodePort][]Frontend
+	port  []Frontend // of the current port
 }
 
 // fill lists the frontends of a family.
 func (t *template) fill(out *Service, family state.Family) {
-	t.list = t.list[:0]
+	for kind := range t.kinds {
+		t.kinds[kind] = t.kinds[kind][:0]
+	}
 	for _, a := range t.svc.ClusterIPs {
 		if state.FamilyOf(a) == family {
-			t.list = append(t.list, t.internal(a))
+			t.add(t.internal(a))
 		}
 	}
 	// An address that is both an external IP and a load balancer IP is one frontend. The source ranges of the load
@@ -35,7 +38,7 @@ func (t *template) fill(out *Service, family state.Family) {
 		switch {
 		case state.FamilyOf(a) != family || t.hasClusterIP(a) || balanced[a]:
 		case slices.ContainsFunc(t.env.ExternalIPs, func(r netip.Prefix) bool { return r.Contains(a) }):
-			t.list = append(t.list, t.external(ExternalIP, a))
+			t.add(t.external(ExternalIP, a))
 		default:
 			unserved++
 		}
@@ -50,30 +53,30 @@ func (t *template) fill(out *Service, family state.Family) {
 	t.addLoadBalancers(out, family)
 }
 
+func (t *template) add(fe Frontend) { t.kinds[fe.Kind] = append(t.kinds[fe.Kind], fe) }
+
 func (t *template) addLoadBalancers(out *Service, family state.Family) {
-	first := len(t.list)
 	for _, a := range t.svc.LoadBalancerIPs {
 		if state.FamilyOf(a) == family && !t.hasClusterIP(a) {
-			t.list = append(t.list, t.external(LoadBalancer, a))
+			t.add(t.external(LoadBalancer, a))
 		}
 	}
-	if first == len(t.list) || len(t.svc.SourceRanges) == 0 {
+	balancers := t.kinds[LoadBalancer]
+	if len(balancers) == 0 || len(t.svc.SourceRanges) == 0 {
 		return
 	}
 	f := filterOf(t.svc, t.env, family)
 	if f.problem != "" {
 		out.report("spec.loadBalancerSourceRanges", "%s", f.problem)
 	}
-	for i := first; i < len(t.list); i++ {
-		t.list[i].Firewalled, t.list[i].Sources = f.on, f.sources
+	for i := range balancers {
+		balancers[i].Firewalled, balancers[i].Sources = f.on, f.sources
 	}
 }
 
 func (t *template) hasClusterIP(a netip.Addr) bool { return slices.Contains(t.svc.ClusterIPs, a) }
 
-func (t *template) hasExternal() bool {
-	return len(t.list) > 0 && t.list[len(t.list)-1].Kind != ClusterIP
-}
+func (t *template) hasExternal() bool { return len(t.kinds[ExternalIP])+len(t.kinds[LoadBalancer]) > 0 }
 
 // internal returns the frontend of a cluster IP. Pods keep their source address. Traffic from elsewhere is masqueraded
 // under every policy, because endpoints may have no route back to its source.
@@ -100,34 +103,30 @@ func (t *template) external(kind FrontendKind, a netip.Addr) Frontend {
 }
 
 // frontends completes the template for one port and adds the node port, which a range does not have. It leaves out what has
-// no room.
+// no room, and does not look at it: a Service can have 16,384 ports, and as many addresses.
 func (t *template) frontends(want *state.ServicePort, r *room) []Frontend {
-	wanted, left := len(t.list)+toInt(want.NodePort != 0 && want.EndPort == 0), r.left()
-	if left == 0 {
-		r.cut.Frontends += wanted
-		return nil
-	}
-	out := make([]Frontend, 0, min(wanted, left))
-	for i := range t.list {
-		if r.frontend(t.list[i].Kind) && r.ranges(len(t.list[i].Sources)) {
-			fe := t.list[i]
-			fe.Port, fe.EndPort = want.Port, want.EndPort
-			out = append(out, fe)
+	t.port = t.port[:0]
+	for kind, list := range t.kinds {
+		for _, fe := range list[:r.take(FrontendKind(kind), len(list))] {
+			if r.ranges(len(fe.Sources)) {
+				fe.Port, fe.EndPort = want.Port, want.EndPort
+				t.port = append(t.port, fe)
+			}
 		}
 	}
-	if want.NodePort != 0 && want.EndPort == 0 && r.frontend(NodePort) {
+	if want.NodePort != 0 && want.EndPort == 0 && r.take(NodePort, 1) > 0 {
 		fe := t.external(NodePort, netip.Addr{})
 		fe.Port = want.NodePort
-		out = append(out, fe)
+		t.port = append(t.port, fe)
 	}
 	if t.svc.Only != nil {
-		out = slices.DeleteFunc(out, func(fe Frontend) bool {
+		t.port = slices.DeleteFunc(t.port, func(fe Frontend) bool {
 			at := state.Place{Addr: fe.Addr, Protocol: want.Protocol, Port: fe.Port}
 			_, known := slices.BinarySearchFunc(t.svc.Only, at, state.Place.Compare)
 			return !known
 		})
 	}
-	return out
+	return slices.Clone(t.port)
 }
 
 // sourceFilter is the meaning of loadBalancerSourceRanges in one family.

@@ -92,23 +92,13 @@ func (r *room) atMost(n int) int {
 	return min(n, r.limits.Frontends.N)
 }
 
-// left returns for how many frontends of all kinds there is room.
-func (r *room) left() (n int) {
-	for _, of := range r.frontends {
-		n += of
-	}
-	return n
-}
-
-// frontend takes room for a frontend of a kind. It reports whether there is room.
-func (r *room) frontend(kind FrontendKind) bool {
-	if r.frontends[kind] == 0 {
-		r.cut.Frontends++
-		return false
-	}
-	r.frontends[kind]--
-	r.used.Frontends++
-	return true
+// take takes room for n frontends of a kind. It returns for how many there is room.
+func (r *room) take(kind FrontendKind, n int) (allowed int) {
+	allowed = min(n, r.frontends[kind])
+	r.frontends[kind] -= allowed
+	r.used.Frontends += allowed
+	r.cut.Frontends += n - allowed
+	return allowed
 }
 
 // element takes room for n endpoints. It returns for how many there is room: at least one, so that each port works.
