@@ -393,7 +393,7 @@ type Budgets struct {
 	NamespaceFrontends int `flag:"max-namespace-frontends" usage:"<NUMBER> of frontends that the Services of one namespace may have"`
 	NamespaceElements  int `flag:"max-namespace-elements" usage:"<NUMBER> of endpoints, slots of weights and hash tables, and source ranges that the Services of one namespace may have"`
 	// A namespace may need as many changes as NamespaceElements at once.
-	NamespaceChanges  int `flag:"max-namespace-changes" usage:"<NUMBER> of changes of the kernel a second that large changes of one namespace may need in the long run; then they wait"`
+	NamespaceChanges  int `flag:"max-namespace-changes" usage:"<NUMBER> of changes of the kernel a second that large changes of one namespace, and planning (5 µs count as one), may need in the long run; then they wait"`
 	NamespaceLogLines int `flag:"max-namespace-log-lines" usage:"<NUMBER> of lines a minute that the log has about problems of the objects of one namespace, about its endpoints, and about its health check ports, each"`
 }
 

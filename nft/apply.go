@@ -18,7 +18,8 @@ func (e *Engine) Apply() (Result, error) {
 	e.plan()
 	d := &delivery{Transaction: e.tx, full: e.mode != synced, fresh: e.mode != synced}
 	err := e.prepare(d)
-	r := Result{Full: d.full, Changed: e.changed.take(), Text: d.text, Head: e.tx.Head}
+	r := Result{Full: d.full, Changed: e.changed, Text: d.text, Head: e.tx.Head}
+	e.changed = nil
 	if err != nil {
 		r.Outcome = kernel.Rejected
 		return r, err

@@ -137,8 +137,11 @@ func (e *Engine) collect(f program.Family, name string, change func(*mirror.Cont
 	want, before := e.tables.In(f).Want, e.tx.Size()
 	e.tx.Unread = e.mode != synced
 	again := want.Ports.Change(name, e.applies+1, func() { change(want, e.tx.For(f)) })
-	if e.mode == synced {
-		e.changed.count(contents.PortID{Family: f, Name: name}, e.tx.Size()-before)
+	if n := e.tx.Size() - before; e.mode == synced && n > 0 {
+		if e.changed == nil {
+			e.changed = map[contents.PortID]int{}
+		}
+		e.changed[contents.PortID{Family: f, Name: name}] += n
 	}
 	if again {
 		e.distrust()
@@ -244,7 +247,7 @@ func (e *Engine) Inherited(f program.Family, protocol uint8, addr netip.Addr, po
 type pending struct {
 	mode    mode
 	tx      *program.Transaction // the collected changes
-	changed changedPorts
+	changed map[contents.PortID]int // elements in tx
 	applies uint64 // counts transactions, to notice a port that changes twice in one
 }
 
@@ -285,30 +288,6 @@ func (p *pending) discard() {
 	if p.mode != synced {
 		p.tx.Reset()
 	}
-}
-
-// manyChanges is the number of elements from which a port is in Result.Changed. Ports with less cost too little to be
-// counted one by one.
-const manyChanges = 100
-
-// changedPorts count the elements that single service ports change.
-type changedPorts map[contents.PortID]int
-
-func (c *changedPorts) count(id contents.PortID, n int) {
-	if n < manyChanges {
-		return
-	}
-	if *c == nil {
-		*c = changedPorts{}
-	}
-	(*c)[id] += n
-}
-
-// take returns the counts, and begins anew.
-func (c *changedPorts) take() map[contents.PortID]int {
-	counts := *c
-	*c = nil
-	return counts
 }
 
 // Guard protects addresses before they become local for IPVS: from now on, clients reach only frontends there. Guard

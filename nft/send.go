@@ -22,8 +22,8 @@ type Result struct {
 	Deleted  int           // elements that were deleted
 	Bytes    int           // size of the batch
 	InKernel time.Duration // time in the system call that carries the batch
-	// Changed counts the elements that single service ports changed, of those with many. Ports that were set or deleted
-	// before everything was written count nothing.
+	// Changed counts the elements that single service ports changed. Ports that were set or deleted before everything was
+	// written count nothing.
 	Changed map[contents.PortID]int
 	More    bool // there is more to look at; see Repair
 	// Room names the service ports that got less than they asked for, and for which there is room. The caller Sets them

@@ -34,18 +34,18 @@ type passer struct {
 // earlier process.
 func (p *passer) pass(environmentChanged bool) report.Pass {
 	pass := report.Pass{Started: time.Now()}
-	var planned map[state.Name]int
+	var d planning.Draft
 	everything := p.updateEnvironment(environmentChanged)
 	if everything {
 		pass.Services = p.setEverything()
 	} else {
-		d := p.draftSome(pass.Started)
-		planned, pass.Services = p.pauses.Planned(&d), p.set(d)
+		d = p.draftSome(pass.Started)
+		pass.Services = p.set(d)
 	}
 	pass.Planning = time.Since(pass.Started)
 	p.apply(&pass)
-	if !everything { // otherwise it was not the tenants' doing
-		p.pause(&pass, planned)
+	if !everything && !p.unhurried { // otherwise it was not the tenants' doing, or nobody waits for them
+		p.pause(&pass, &d)
 	}
 	p.complete(&pass)
 	return pass
@@ -111,23 +111,26 @@ func (p *passer) draftSome(began time.Time) planning.Draft {
 // set hands plans to the dataplane. It returns how many there were.
 func (p *passer) set(d planning.Draft) int {
 	for _, name := range d.Order {
-		of := d.Plans[name]
-		planned := of.Plan
-		if planned == nil {
-			p.remove(name)
-			continue
-		}
-		p.health.Serves(planned)
-		unserved := p.dataplane.Set(planned)
-		p.problems.Set(name, of.Problems, unserved, p.health.Set(of.Service, of.Slices, planned.Choices))
-		p.checks.Set(name, planned.HealthCheck)
-		p.triggers.Note(name, of.Slices)
-		p.flows.Set(name, planned) // after Set, which says which engine serves a port
-		if of.Service.Outliers.Refusals && p.node.NoticeRefusals() {
-			p.queue.again(p.dataplane.SetEnvironment(p.node.Shared))
-		}
+		p.planning.Charge(&d, name, func() { p.setService(name, d.Plans[name]) })
 	}
 	return len(d.Order)
+}
+
+func (p *passer) setService(name state.Name, of planning.Planned) {
+	planned := of.Plan
+	if planned == nil {
+		p.remove(name)
+		return
+	}
+	p.health.Serves(planned)
+	unserved := p.dataplane.Set(planned)
+	p.problems.Set(name, of.Problems, unserved, p.health.Set(of.Service, of.Slices, planned.Choices))
+	p.checks.Set(name, planned.HealthCheck)
+	p.triggers.Note(name, of.Slices)
+	p.flows.Set(name, planned) // after Set, which says which engine serves a port
+	if of.Service.Outliers.Refusals && p.node.NoticeRefusals() {
+		p.queue.again(p.dataplane.SetEnvironment(p.node.Shared))
+	}
 }
 
 func (p *passer) remove(name state.Name) {
@@ -154,8 +157,8 @@ func (p *passer) apply(pass *report.Pass) {
 }
 
 // pause has the namespaces wait that changed too much.
-func (p *passer) pause(pass *report.Pass, planned map[state.Name]int) {
-	wait := p.pauses.Charge(pass.Result.Changed, planned, time.Now())
+func (p *passer) pause(pass *report.Pass, d *planning.Draft) {
+	wait := p.pauses.Charge(pass.Result.Changed, d, time.Now())
 	for namespace, d := range wait {
 		p.queue.store.Hold(namespace, d)
 	}

@@ -68,6 +68,76 @@ func testPauses(t *testing.T) {
 	}
 }
 
+// TestWhatCounts: what counts is the sum of all ports of a Service, what it changes at others whose frontends it takes, and
+// planning that changes nothing. Whoever it is done to does not wait.
+func TestWhatCounts(t *testing.T) {
+	for name, test := range map[string]struct {
+		takes  time.Duration // to plan a Service, and to hand the plan on
+		change func(w *world, round int)
+	}{
+		"many ports with few endpoints each": {0, manyPorts},
+		"a range that takes the ports of others": {0, func(w *world, round int) {
+			thief := ofTenant(service("thief", "10.96.9.9", 1, "198.51.100.1"))
+			if round%2 == 1 {
+				thief.Ports[0].EndPort = 5000
+			}
+			w.store.SetService(thief, nil)
+		}},
+		"planning that changes nothing": {10 * time.Millisecond, func(w *world, _ int) {
+			w.store.SetService(ofTenant(service("wide", "10.96.9.9", 1)), nil)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorldWith(func(o *Options) { o.Settings.Budgets.NamespaceElements = 10 * largeChanges })
+				w.passes.planning.Measure = func() func() time.Duration { return func() time.Duration { return test.takes } }
+				sellers(w)
+				w.store.MarkSynced()
+				w.mustApply(t)
+				for round := 1; w.watcher.passes[len(w.watcher.passes)-1].Pauses == 0; round++ {
+					if round > 20 {
+						t.Fatal("no pause")
+					}
+					test.change(w, round)
+					w.mustApply(t)
+				}
+				const who = `those of all others go on" namespace=`
+				if log := w.log.String(); strings.Count(log, who) != 1 || !strings.Contains(log, who+"tenant") {
+					t.Errorf("who waits?\n%s", log)
+				}
+			})
+		})
+	}
+}
+
+// manyPorts replaces 10 endpoints of each of 100 ports.
+func manyPorts(w *world, round int) {
+	svc, sl := ofTenant(service("wide", "10.96.9.9", 1)), slice("wide", "10.1.0.1")
+	sl.Namespace, sl.Service.Namespace = "tenant", "tenant"
+	svc.Ports, sl.Ports, sl.Endpoints = nil, nil, nil
+	for i := range 100 {
+		port := uint16(1000 + i)
+		svc.Ports = append(svc.Ports, state.ServicePort{Name: fmt.Sprint("p", i), Protocol: state.TCP, Port: port})
+		sl.Ports = append(sl.Ports, state.SlicePort{Name: fmt.Sprint("p", i), Protocol: state.TCP, Port: port})
+	}
+	for i := range 10 {
+		sl.Endpoints = append(sl.Endpoints, state.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, byte(round), byte(1 + i)}), Ready: true})
+	}
+	w.store.Together(func() { w.store.SetService(svc, nil); w.store.SetSlice(sl, nil) })
+}
+
+// sellers puts 100 Services with 20 ports each at one address.
+func sellers(w *world) {
+	for i := range 100 {
+		svc := service(fmt.Sprint("seller", i), fmt.Sprintf("10.96.8.%d", 1+i), 2, "198.51.100.1")
+		svc.Namespace, svc.Ports = "shop", nil
+		for j := range 20 {
+			svc.Ports = append(svc.Ports, state.ServicePort{Name: fmt.Sprint("p", j), Protocol: state.TCP, Port: uint16(1000 + 20*i + j)})
+		}
+		w.store.SetService(svc, nil)
+	}
+}
+
 func (w *world) mustApply(t *testing.T) {
 	t.Helper()
 	if err := w.pass(); err != nil {

@@ -41,7 +41,7 @@ type Result struct {
 	// Transactions counts those that went to the kernel, by their Outcome.
 	Transactions [kernel.Unknown + 1]int
 	Operations   int // on virtual servers and local addresses
-	// Changed counts the elements and operations that single Services needed, of those with many.
+	// Changed counts the elements and operations that single Services needed.
 	Changed map[state.Name]int
 	// Changes print the first changes of each step, for people. Any goroutine may call them, at any time.
 	Changes []func() []string

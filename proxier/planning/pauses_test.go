@@ -1,6 +1,7 @@
 package planning
 
 import (
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -13,6 +14,10 @@ import (
 func TestCredit(t *testing.T) {
 	p := NewPauses(slog.New(slog.DiscardHandler), &config.Budgets{NamespaceElements: 5000, NamespaceChanges: 1000})
 	begin := time.Now()
+	charge := func(namespace string, n, after int) map[string]time.Duration {
+		name := state.Name{Namespace: namespace, Name: "large"}
+		return p.Charge(map[state.Name]int{name: n}, &Draft{Took: map[state.Name]time.Duration{name: 0}}, begin.Add(time.Duration(after)*time.Second))
+	}
 	for _, step := range []struct {
 		after, n int // seconds since the begin; changes
 		want     time.Duration
@@ -26,29 +31,48 @@ func TestCredit(t *testing.T) {
 		{7200, 5000, 0},            // 5,000 again
 		{7200, 1500, 1500 * time.Millisecond},
 	} {
-		wait := p.Charge(map[state.Name]int{{Namespace: "tenant", Name: "large"}: step.n}, nil, begin.Add(time.Duration(step.after)*time.Second))
+		wait := charge("tenant", step.n, step.after)
 		if got := wait["tenant"]; got.Round(time.Millisecond) != step.want {
 			t.Errorf("%d changes after %d s: wait %s, want %s", step.n, step.after, got, step.want)
 		}
 	}
-	p.Charge(map[state.Name]int{{Namespace: "other", Name: "large"}: 1000}, nil, begin.Add(20_000*time.Second))
+	charge("other", 1000, 20_000)
 	if len(p.credits) != 1 {
 		t.Errorf("the credits of %d namespaces are kept, want 1", len(p.credits))
 	}
 }
 
-// TestPausesOfPlanning: what changes of a namespace have a pass plan beyond the largest Service counts, too: thousands of small
-// Services as well, and only for the namespace whose changes asked for it.
+// TestPausesOfPlanning: the time of planning counts, whether or not anything changes, and only for the namespace whose changes
+// asked for it.
 func TestPausesOfPlanning(t *testing.T) {
-	p := NewPauses(slog.New(slog.DiscardHandler), &config.Budgets{
-		ServiceFrontends: 10, ServiceElements: 90, NamespaceElements: 5000, NamespaceChanges: 1000,
-	})
-	thief, large := state.Name{Namespace: "tenant", Name: "thief"}, state.Name{Namespace: "shop", Name: "large"}
-	d := Draft{Caused: map[state.Name]int{thief: 100_000, large: 100}, Size: 200_000}
-	if over := p.Planned(&d); len(over) != 1 || over[thief] != 99_900 {
-		t.Errorf("they pay for %v", over)
-	}
-	if wait := p.Charge(nil, p.Planned(&d), time.Now()); len(wait) != 1 || wait["tenant"] != 94_900*time.Millisecond {
+	p := NewPauses(slog.New(slog.DiscardHandler), &config.Budgets{NamespaceElements: 5000, NamespaceChanges: 1000})
+	d := Draft{Took: map[state.Name]time.Duration{
+		{Namespace: "tenant", Name: "thief"}: 50 * time.Millisecond, {Namespace: "shop", Name: "small"}: 4 * time.Millisecond,
+	}}
+	if wait := p.Charge(nil, &d, time.Now()); len(wait) != 1 || wait["tenant"] != 5*time.Second {
 		t.Errorf("they wait: %v", wait)
+	}
+	if len(p.credits) != 1 {
+		t.Errorf("%d namespaces pay, want one", len(p.credits))
+	}
+}
+
+// TestBills: what a pass changes is summed up for each namespace, at the Service whose change it was.
+func TestBills(t *testing.T) {
+	name := func(namespace, service string) state.Name { return state.Name{Namespace: namespace, Name: service} }
+	thief, other := name("tenant", "thief"), name("tenant", "other")
+	d := Draft{
+		Cause: map[state.Name]state.Name{},
+		Took:  map[state.Name]time.Duration{thief: time.Millisecond, other: 0, name("shop", "web"): 0},
+	}
+	changed := map[state.Name]int{thief: 1, other: 100, name("shop", "web"): 999, name("mall", "nobody's change"): 5000}
+	for i := range 100 {
+		victim := name("shop", fmt.Sprint("victim", i))
+		d.Cause[victim], changed[victim] = thief, 20
+	}
+	got := bills(changed, &d)
+	want := bill{changes: 2001 + 100 + 200, planning: time.Millisecond, most: 2001 + 200, service: thief}
+	if len(got) != 1 || got["tenant"] != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

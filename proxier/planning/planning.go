@@ -1,14 +1,17 @@
 package planning
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/claims"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/proxier/threadtime"
 )
 
 // Planning plans Services and settles who gets a frontend that several ask for.
@@ -19,11 +22,16 @@ type Planning struct {
 	budget  budget
 	Env     plan.Environment
 	health  *endpointhealth.Monitor // nil: nobody looks
+	// Measure begins to measure processor time, as threadtime.Measure does.
+	Measure func() (took func() time.Duration)
 }
 
 // New returns a Planning that has planned nothing.
 func New(store *state.Store, s *config.Settings, health *endpointhealth.Monitor, slots plan.Slots) Planning {
-	p := Planning{store: store, Claims: claims.New(), budget: budget{limits: s.Budgets, namespaces: map[string]*allotment{}}, health: health}
+	p := Planning{
+		store: store, Claims: claims.New(), budget: budget{limits: s.Budgets, namespaces: map[string]*allotment{}}, health: health,
+		Measure: threadtime.Measure,
+	}
 	p.planner.Slots, p.planner.MaxEjected = slots, s.MaxEjected
 	return p
 }
@@ -34,9 +42,11 @@ type Draft struct {
 	Plans map[state.Name]Planned
 	Order []state.Name // of the plans; each once
 	Size  int          // of the plans, at least 1 for each
-	// Caused is the size of the plans that the change of a Service asked for: its own, and those of others that gain or lose
-	// a frontend by it. What no change of a Service asked for is in none.
-	Caused map[state.Name]int
+	// Took is the processor time that the change of a Service cost: to plan it and those that gain or lose a frontend by it,
+	// and to hand these plans on. What no change of a Service asked for is in none.
+	Took map[state.Name]time.Duration
+	// Cause has, for each Service that gains or loses a frontend by the change of another one, that other one.
+	Cause map[state.Name]state.Name
 }
 
 // Planned is a Service, what it was planned from, and what of it cannot be honored. The zero value: the Service is gone.
@@ -54,24 +64,53 @@ const ChunkSize = 1024
 // Draft plans the Services in the queue, and those that gain or lose a frontend by it. This ends, because who gets a
 // frontend depends on the Services alone, not on the order in which they are planned.
 func (p *Planning) Draft(queue []state.Name) Draft {
-	d := Draft{Plans: make(map[state.Name]Planned, len(queue)), Order: make([]state.Name, 0, len(queue)), Caused: map[state.Name]int{}}
-	p.extend(&d, queue)
+	d := Draft{
+		Plans: make(map[state.Name]Planned, len(queue)), Order: make([]state.Name, 0, len(queue)),
+		Took: map[state.Name]time.Duration{}, Cause: map[state.Name]state.Name{},
+	}
+	p.extend(&d, queue, state.Name{})
 	return d
 }
 
 // Extend adds a Service that has changed to a draft.
 func (p *Planning) Extend(d *Draft, changed state.Name) {
-	before := d.Size
-	p.extend(d, []state.Name{changed})
-	d.Caused[changed] += d.Size - before
+	took := p.Measure()
+	p.extend(d, []state.Name{changed}, changed)
+	d.Took[changed] += took()
 }
 
-func (p *Planning) extend(d *Draft, queue []state.Name) {
+// brief is how long planning may take so that nobody measures what follows: to measure takes a hundredth of a small change.
+const brief = time.Millisecond
+
+// Charge hands the plan of a Service on, which takes about as long as to make it. That counts for the Service whose change asked
+// for it.
+func (p *Planning) Charge(d *Draft, name state.Name, handOn func()) {
+	payer := d.payer(name)
+	if d.Took[payer] < brief {
+		handOn()
+		return
+	}
+	took := p.Measure()
+	handOn()
+	d.Took[payer] += took()
+}
+
+// payer returns the Service whose change had a Service planned.
+func (d *Draft) payer(name state.Name) state.Name { return cmp.Or(d.Cause[name], name) }
+
+// asked reports whether the change of a Service extended the draft.
+func (d *Draft) asked(name state.Name) bool {
+	_, asked := d.Took[name]
+	return asked
+}
+
+// extend plans Services because of the change of one; the zero Name: of none.
+func (p *Planning) extend(d *Draft, queue []state.Name, cause state.Name) {
 	for len(queue) > 0 {
 		again := map[state.Name]bool{} // each once: one range can overlap with those of thousands of Services
 		for _, name := range queue {
 			for _, other := range p.plan(d, name) {
-				again[other] = true
+				again[other], d.Cause[other] = true, cause
 			}
 		}
 		queue = slices.SortedFunc(maps.Keys(again), state.Name.Compare)

@@ -64,13 +64,21 @@ func TestCause(t *testing.T) {
 		return name
 	}
 	victim := write("shop", 1, 2)
-	if d := p.Draft([]state.Name{victim}); len(d.Caused) != 0 {
-		t.Errorf("what nobody changed was planned because of %v", d.Caused)
+	if d := p.Draft([]state.Name{victim}); len(d.Took)+len(d.Cause) != 0 {
+		t.Errorf("what nobody changed was planned because of %v, which took %v", d.Cause, d.Took)
 	}
 	thief := write("tenant", 2, 1)
+	const each = 2 * brief
+	p.Measure = func() func() time.Duration { return func() time.Duration { return each } }
 	d := p.Draft(nil)
 	p.Extend(&d, thief)
-	if len(d.Order) != 2 || len(d.Caused) != 1 || d.Caused[thief] != d.Size {
-		t.Errorf("%v are planned with a size of %d, because of %v", d.Order, d.Size, d.Caused)
+	if len(d.Order) != 2 || len(d.Cause) != 1 || d.Cause[victim] != thief {
+		t.Errorf("%v are planned, because of %v", d.Order, d.Cause)
+	}
+	for _, name := range d.Order {
+		p.Charge(&d, name, func() {})
+	}
+	if len(d.Took) != 1 || d.Took[thief] != 3*each {
+		t.Errorf("they took %v", d.Took)
 	}
 }
