@@ -22,6 +22,9 @@ type endpoints struct {
 	env      *Environment
 	slices   []*state.Slice
 	members  members      // sorted by address
+	bySlice  []member     // the same by slice, if named is used
+	begins   []int        // where each slice begins in bySlice
+	some     members      // those of the slices that serve the current port
 	numbers  []uint16     // port number of the current port in each slice; 0: the slice does not serve the port
 	last     []portNumber // what numbers has, if named is used
 	named    namedPorts
@@ -44,8 +47,9 @@ func (e *endpoints) collect(family state.Family, ports []state.ServicePort, most
 	e.numbers, e.last = slices.Grow(e.numbers[:0], len(e.slices))[:len(e.slices)], nil
 	clear(e.numbers)
 	e.localBad = nil
-	e.members.list = e.members.list[:0]
+	e.members.list, e.begins = e.members.list[:0], e.begins[:0]
 	for i, sl := range e.slices {
+		e.begins = append(e.begins, len(e.members.list))
 		if sl.Family != family || len(sl.Ports) == 0 {
 			continue
 		}
@@ -63,17 +67,25 @@ func (e *endpoints) collect(family state.Family, ports []state.ServicePort, most
 			e.members.list = append(e.members.list, m)
 		}
 	}
+	e.begins = append(e.begins, len(e.members.list))
+	if e.bySlice = e.bySlice[:0]; e.named.used {
+		e.bySlice = append(e.bySlice, e.members.list...)
+	}
 	e.members.sort()
 	return cut
 }
 
 // fill lists the endpoints of one port. Each pair of address and port occurs once. A range leaves out endpoints that serve at
 // another port than its first one.
-func (e *endpoints) fill(of *candidates, ports []state.ServicePort, index int) {
+func (e *endpoints) fill(of *candidates, ports []state.ServicePort, index int, r *room) {
 	e.fillNumbers(ports, index)
 	of.list, of.mixed, of.shifted = of.list[:0], false, 0
-	for i := range e.members.list {
-		m := &e.members.list[i]
+	list := e.members.list
+	if e.named.used {
+		list = e.serving(index, r)
+	}
+	for i := range list {
+		m := &list[i]
 		switch number := e.numbers[m.slice]; {
 		case number == 0:
 		case ports[index].EndPort != 0 && number != ports[index].Port:
@@ -85,6 +97,25 @@ func (e *endpoints) fill(of *candidates, ports []state.ServicePort, index int) {
 	if of.mixed {
 		of.sort()
 	}
+}
+
+// serving returns the members of the slices that serve a port, sorted by address. Those of other slices are not looked at: many
+// ports may have many endpoints, each its own.
+func (e *endpoints) serving(index int, r *room) []member {
+	n, all := 0, len(e.members.list)
+	for _, of := range e.named.numbers[index] {
+		n += e.begins[of.slice+1] - e.begins[of.slice]
+	}
+	if n = r.look(n); n == all {
+		return e.members.list
+	}
+	e.some.list = e.some.list[:0]
+	for _, of := range e.named.numbers[index] {
+		list := e.bySlice[e.begins[of.slice]:e.begins[of.slice+1]]
+		e.some.list = append(e.some.list, list[:min(len(list), n-len(e.some.list))]...)
+	}
+	e.some.sort()
+	return e.some.list
 }
 
 // fillNumbers finds the number of a port in each slice. A named target port may differ from slice to slice.

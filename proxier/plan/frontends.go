@@ -26,17 +26,21 @@ func (t *template) fill(out *Service, family state.Family) {
 			t.add(t.internal(a))
 		}
 	}
+	if len(t.svc.ExternalIPs)+len(t.svc.LoadBalancerIPs) == 0 {
+		return
+	}
 	// An address that is both an external IP and a load balancer IP is one frontend. The source ranges of the load
 	// balancer hold for it.
-	balanced, unserved := map[netip.Addr]bool{}, 0
-	if len(t.svc.ExternalIPs) > 0 {
-		for _, a := range t.svc.LoadBalancerIPs {
-			balanced[a] = true
-		}
+	kinds, unserved := map[netip.Addr]FrontendKind{}, 0
+	for _, a := range t.svc.LoadBalancerIPs {
+		kinds[a] = LoadBalancer
+	}
+	for _, a := range t.svc.ClusterIPs {
+		kinds[a] = ClusterIP
 	}
 	for _, a := range t.svc.ExternalIPs {
-		switch {
-		case state.FamilyOf(a) != family || t.hasClusterIP(a) || balanced[a]:
+		switch _, other := kinds[a]; {
+		case other || state.FamilyOf(a) != family:
 		case slices.ContainsFunc(t.env.ExternalIPs, func(r netip.Prefix) bool { return r.Contains(a) }):
 			t.add(t.external(ExternalIP, a))
 		default:
@@ -50,14 +54,14 @@ func (t *template) fill(out *Service, family state.Family) {
 		}
 		out.report(ExternalIP.Field(), "%d of %d addresses are %s; they are not served", unserved, len(t.svc.ExternalIPs), why)
 	}
-	t.addLoadBalancers(out, family)
+	t.addLoadBalancers(out, family, kinds)
 }
 
 func (t *template) add(fe Frontend) { t.kinds[fe.Kind] = append(t.kinds[fe.Kind], fe) }
 
-func (t *template) addLoadBalancers(out *Service, family state.Family) {
+func (t *template) addLoadBalancers(out *Service, family state.Family, kinds map[netip.Addr]FrontendKind) {
 	for _, a := range t.svc.LoadBalancerIPs {
-		if state.FamilyOf(a) == family && !t.hasClusterIP(a) {
+		if state.FamilyOf(a) == family && kinds[a] == LoadBalancer {
 			t.add(t.external(LoadBalancer, a))
 		}
 	}
@@ -73,8 +77,6 @@ func (t *template) addLoadBalancers(out *Service, family state.Family) {
 		balancers[i].Firewalled, balancers[i].Sources = f.on, f.sources
 	}
 }
-
-func (t *template) hasClusterIP(a netip.Addr) bool { return slices.Contains(t.svc.ClusterIPs, a) }
 
 func (t *template) hasExternal() bool { return len(t.kinds[ExternalIP])+len(t.kinds[LoadBalancer]) > 0 }
 

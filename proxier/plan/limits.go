@@ -29,16 +29,16 @@ type Limit struct {
 
 func (l Limit) none() bool { return l.Flag == "" }
 
-// visits times the limit of elements is how often the endpoints of a Service are looked at for all its ports, whether a port has
-// them or not: 13 million times with the default, which takes a fifth of a second. 128 ports with 100,000 endpoints reach it.
-const visits = 128
+// visits times the limit of elements is how often the ports of a Service with many ports look at endpoints before each has to be
+// content with an equal share of that. Four times, because not all endpoints that are looked at become elements.
+const visits = 4
 
-// members returns how many endpoints are looked at for each of some ports; less than zero: all.
-func (l *Limits) members(ports int) int {
+// members returns how many endpoint addresses are used; less than zero: all.
+func (l *Limits) members() int {
 	if l.Elements.none() {
 		return -1
 	}
-	return max(1, min(l.Elements.N, visits*l.Elements.N/max(1, ports)))
+	return max(1, l.Elements.N)
 }
 
 // maxSlices limits how many EndpointSlices of one Service are used. 4,096 full slices have 400,000 endpoints.
@@ -53,6 +53,8 @@ type room struct {
 	limits    Limits
 	frontends [NodePort + 1]int // by kind
 	elements  int
+	visits    int // how often ports may still look at endpoints
+	share     int // how often each port may, whatever the others do
 	ports     int // service ports that are still to be planned; each keeps room for one element
 	used      Usage
 	cut       Usage          // what had no room
@@ -63,7 +65,8 @@ type room struct {
 
 // open shares the room for frontends among the kinds.
 func (r *room) open(limits Limits, svc *state.Service, families int) {
-	*r = room{limits: limits, elements: limits.Elements.N, ports: len(svc.Ports) * families}
+	*r = room{limits: limits, elements: limits.Elements.N, ports: len(svc.Ports) * families, visits: visits * limits.Elements.N}
+	r.share = max(1, r.visits/max(1, r.ports))
 	nodePorts := 0
 	for i := range svc.Ports {
 		if svc.Ports[i].NodePort != 0 && svc.Ports[i].EndPort == 0 {
@@ -109,6 +112,17 @@ func (r *room) element(n int) (allowed int) {
 	}
 	r.elements -= allowed
 	r.used.Elements += allowed
+	r.cut.Elements += n - allowed
+	return allowed
+}
+
+// look takes room for a port to look at n endpoints. It returns for how many there is room.
+func (r *room) look(n int) (allowed int) {
+	if r.limits.Elements.none() {
+		return n
+	}
+	allowed = min(n, max(r.visits, r.share))
+	r.visits -= allowed
 	r.cut.Elements += n - allowed
 	return allowed
 }

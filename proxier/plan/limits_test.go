@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
@@ -214,14 +215,14 @@ func manyPorts(n int, list []*state.Slice) (ports []state.ServicePort) {
 
 // TestManyPortsWithManyEndpoints: a Service with many of both has a limit of what is looked at and watched.
 func TestManyPortsWithManyEndpoints(t *testing.T) {
-	const most, ports, members = 1100, 2000, visits * 1100 / 2000
+	const most, ports = 100_000, 2000
 	list := spread(state.IPv4, 500)
 	list[0].Backup = true
 	svc := service(func(s *state.Service) { clusterIPOnly(s); s.Ports = manyPorts(ports, list) })
 	p := Planner{Limits: Limits{Frontends: Limit{N: 4096, Flag: "--most"}, Elements: Limit{N: most, Flag: "--most"}}}
 	got := p.Plan(svc, list, environment())
-	if n := len(p.endpoints.members.list); n != members {
-		t.Errorf("%d endpoints are looked at for each port, want %d", n, members)
+	if n := p.looked(); n > 2*visits*most {
+		t.Errorf("%d endpoints are looked at", n)
 	}
 	if len(got.Choices) != maxChoices || got.Used.Elements > most+ports || !got.Cut || len(got.Ports) != ports {
 		t.Errorf("%d choices, %d elements, %d ports, cut %t", len(got.Choices), got.Used.Elements, len(got.Ports), got.Cut)
@@ -232,6 +233,42 @@ func TestManyPortsWithManyEndpoints(t *testing.T) {
 	p.Limits.Frontends.N = 10
 	if got := p.Plan(svc, list, environment()); len(got.Ports) != 10 || got.Used.Frontends != 10 {
 		t.Errorf("%d ports with %d frontends, want 10", len(got.Ports), got.Used.Frontends)
+	}
+}
+
+// looked is how many endpoints the ports of the last plan have looked at.
+func (p *Planner) looked() int { return visits*p.Limits.Elements.N - p.room.visits }
+
+// TestManyPortsWithTheirOwnEndpoints: a port looks at its own endpoints only, so that all are served.
+func TestManyPortsWithTheirOwnEndpoints(t *testing.T) {
+	const ports, each = 1000, 100
+	list := spread(state.IPv4, ports*each)
+	svc := service(func(s *state.Service) { clusterIPOnly(s); s.Ports = manyPorts(ports, nil) })
+	for i, sl := range list {
+		sl.Ports = []state.SlicePort{{Name: svc.Ports[i].Name, Protocol: state.TCP, Port: 8080}}
+	}
+	p := Planner{Limits: Limits{Elements: Limit{N: ports * each, Flag: "--most"}}}
+	got := p.Plan(svc, list, environment())
+	if n := p.looked(); n != ports*each || got.Cut || got.Used.Elements == 0 {
+		t.Errorf("%d endpoints are looked at for %d elements, cut %t", n, got.Used.Elements, got.Cut)
+	}
+}
+
+// TestManyPortsWithManyAddresses: addresses without room cost a port nothing, also if room is kept for other kinds.
+func TestManyPortsWithManyAddresses(t *testing.T) {
+	svc := service(func(s *state.Service) { clusterIPOnly(s); s.Ports = manyPorts(2000, nil) })
+	svc.LoadBalancerIPs = svc.ClusterIPs // room is kept for them, which nobody takes
+	for i := range 16_000 {
+		svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}))
+	}
+	p := Planner{Limits: Limits{Frontends: Limit{N: 4096, Flag: "--most"}}}
+	p.Plan(svc, nil, environment()) // for the buffers
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got := p.Plan(svc, nil, environment())
+	runtime.ReadMemStats(&after)
+	if n := (after.TotalAlloc - before.TotalAlloc) >> 20; n > 8 || got.Used.Frontends != 2096 {
+		t.Errorf("%d MiB for %d frontends", n, got.Used.Frontends)
 	}
 }
 

@@ -92,7 +92,7 @@ func hasFamily(svc *state.Service, family state.Family) bool {
 
 // family plans all ports of the Service in one family.
 func (p *Planner) family(out *Service, family state.Family) {
-	p.room.cut.Elements += p.endpoints.collect(family, p.svc.Ports, p.Limits.members(len(p.svc.Ports)))
+	p.room.cut.Elements += p.endpoints.collect(family, p.svc.Ports, p.Limits.members())
 	p.template.fill(out, family)
 	for i := range p.svc.Ports {
 		p.room.ports--
@@ -139,7 +139,7 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 
 // serve lists the endpoints of a port and judges them.
 func (p *Planner) serve(index int, family state.Family) {
-	p.endpoints.fill(&p.candidates, p.svc.Ports, index)
+	p.endpoints.fill(&p.candidates, p.svc.Ports, index, &p.room)
 	p.candidates.findLevels()
 	if len(p.Health) == 0 {
 		return
