@@ -246,9 +246,9 @@ func (e *Engine) Inherited(f program.Family, protocol uint8, addr netip.Addr, po
 // pending are the changes that the next Apply makes.
 type pending struct {
 	mode    mode
-	tx      *program.Transaction // the collected changes
+	tx      *program.Transaction    // the collected changes
 	changed map[contents.PortID]int // elements in tx
-	applies uint64 // counts transactions, to notice a port that changes twice in one
+	applies uint64                  // counts transactions, to notice a port that changes twice in one
 }
 
 // mode is what the engine knows of the kernel, and so what the next Apply does.
