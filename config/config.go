@@ -392,6 +392,9 @@ type Budgets struct {
 	ServiceElements    int `flag:"max-service-elements" usage:"<NUMBER> of endpoints (of all ports), slots for their weights, and source ranges that one Service may have"`
 	NamespaceFrontends int `flag:"max-namespace-frontends" usage:"<NUMBER> of frontends that the Services of one namespace may have"`
 	NamespaceElements  int `flag:"max-namespace-elements" usage:"<NUMBER> of endpoints, slots of weights and hash tables, and source ranges that the Services of one namespace may have"`
+	// The worst change of port ranges takes the kernel about 10 ms with the defaults.
+	RangeFrontends          int `flag:"max-range-frontends" usage:"<NUMBER> of frontends with port ranges on this node; the oldest Services get them"`
+	NamespaceRangeFrontends int `flag:"max-namespace-range-frontends" usage:"<NUMBER> of frontends with port ranges that the Services of one namespace may have"`
 	// A namespace may need as many changes as NamespaceElements at once.
 	NamespaceChanges  int `flag:"max-namespace-changes" usage:"<NUMBER> of changes of the kernel a second that large changes of one namespace, and planning (5 µs count as one), may need in the long run; then they wait"`
 	NamespaceLogLines int `flag:"max-namespace-log-lines" usage:"<NUMBER> of lines a minute that the log has about problems of the objects of one namespace, about its endpoints, and about its health check ports, each"`
@@ -402,6 +405,7 @@ type Budgets struct {
 func defaultBudgets() Budgets {
 	return Budgets{
 		ServiceFrontends: 4096, ServiceElements: 100_000, NamespaceFrontends: 250_000, NamespaceElements: 1_000_000,
+		RangeFrontends: 32, NamespaceRangeFrontends: 12,
 		NamespaceChanges: 1000, NamespaceLogLines: 100,
 	}
 }
@@ -412,6 +416,8 @@ func (b *Budgets) validate() error {
 		positive("--max-service-elements", b.ServiceElements),
 		positive("--max-namespace-frontends", b.NamespaceFrontends),
 		positive("--max-namespace-elements", b.NamespaceElements),
+		positive("--max-range-frontends", b.RangeFrontends),
+		positive("--max-namespace-range-frontends", b.NamespaceRangeFrontends),
 		positive("--max-namespace-changes", b.NamespaceChanges),
 		positive("--max-namespace-log-lines", b.NamespaceLogLines),
 	)

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -10,14 +11,16 @@ import (
 // template has the frontends of a Service in one family that have an address, by their kinds. Those of its ports differ only
 // in Port and Unserved.
 type template struct {
-	env   *Environment
-	svc   *state.Service
-	kinds [NodePort][]Frontend
-	port  []Frontend // of the current port
+	env    *Environment
+	svc    *state.Service
+	kinds  [NodePort][]Frontend
+	port   []Frontend // of the current port
+	family state.Family
 }
 
 // fill lists the frontends of a family.
 func (t *template) fill(out *Service, family state.Family) {
+	t.family = family
 	for kind := range t.kinds {
 		t.kinds[kind] = t.kinds[kind][:0]
 	}
@@ -108,27 +111,39 @@ func (t *template) external(kind FrontendKind, a netip.Addr) Frontend {
 // no room, and does not look at it: a Service can have 16,384 ports, and as many addresses.
 func (t *template) frontends(want *state.ServicePort, r *room) []Frontend {
 	t.port = t.port[:0]
+	ranged := 0
+	if want.EndPort != 0 {
+		ranged = rangeCost(t.family)
+	}
 	for kind, list := range t.kinds {
-		for _, fe := range list[:r.take(FrontendKind(kind), len(list))] {
-			if r.ranges(len(fe.Sources)) {
+		if ranged > 0 && t.svc.Only != nil { // what it does not have takes no room, which is for a few
+			list = t.only(slices.Clone(list), want)
+		}
+		for _, fe := range list[:r.take(FrontendKind(kind), len(list), ranged)] {
+			if r.sources(len(fe.Sources)) {
 				fe.Port, fe.EndPort = want.Port, want.EndPort
 				t.port = append(t.port, fe)
 			}
 		}
 	}
-	if want.NodePort != 0 && want.EndPort == 0 && r.take(NodePort, 1) > 0 {
+	if want.NodePort != 0 && ranged == 0 && r.take(NodePort, 1, 0) > 0 {
 		fe := t.external(NodePort, netip.Addr{})
 		fe.Port = want.NodePort
 		t.port = append(t.port, fe)
 	}
-	if t.svc.Only != nil {
-		t.port = slices.DeleteFunc(t.port, func(fe Frontend) bool {
-			at := state.Place{Addr: fe.Addr, Protocol: want.Protocol, Port: fe.Port}
-			_, known := slices.BinarySearchFunc(t.svc.Only, at, state.Place.Compare)
-			return !known
-		})
+	return t.only(slices.Clone(t.port), want)
+}
+
+// only leaves out of a list what a Service that is known from the kernel alone does not have there.
+func (t *template) only(list []Frontend, want *state.ServicePort) []Frontend {
+	if t.svc.Only == nil {
+		return list
 	}
-	return slices.Clone(t.port)
+	return slices.DeleteFunc(list, func(fe Frontend) bool {
+		at := state.Place{Addr: fe.Addr, Protocol: want.Protocol, Port: cmp.Or(fe.Port, want.Port)}
+		_, known := slices.BinarySearchFunc(t.svc.Only, at, state.Place.Compare)
+		return !known
+	})
 }
 
 // sourceFilter is the meaning of loadBalancerSourceRanges in one family.

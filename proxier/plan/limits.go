@@ -2,6 +2,7 @@ package plan
 
 import (
 	"maps"
+	"net/netip"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -10,6 +11,8 @@ import (
 // would be 120,000 frontends.
 type Limits struct {
 	Frontends Limit
+	// Ranges counts the frontends with a range of ports: one in IPv6 as two, because it takes the kernel twice as long.
+	Ranges Limit
 	// Elements counts the endpoints of all pools, those in no pool whose UDP flows are kept, and the source ranges of
 	// all frontends.
 	Elements Limit
@@ -52,12 +55,13 @@ var byTrust = [...]FrontendKind{ClusterIP, NodePort, LoadBalancer, ExternalIP}
 type room struct {
 	limits    Limits
 	frontends [NodePort + 1]int // by kind
+	ranges    [NodePort + 1]int // of these, with a range of ports
 	elements  int
 	visits    int // how often ports may still look at endpoints
 	share     int // how often each port may, whatever the others do
 	ports     int // service ports that are still to be planned; each keeps room for one element
 	used      Usage
-	cut       Usage          // what had no room
+	cut       Usage          // what had no room; each range once
 	plain     []string       // the ports without weights and hash tables
 	narrow    bool           // the limit of slots is the reason for some of them
 	tables    map[string]int // hash tables that were counted, with their slots
@@ -67,24 +71,52 @@ type room struct {
 func (r *room) open(limits Limits, svc *state.Service, families int) {
 	*r = room{limits: limits, elements: limits.Elements.N, ports: len(svc.Ports) * families, visits: visits * limits.Elements.N}
 	r.share = max(1, r.visits/max(1, r.ports))
-	nodePorts := 0
+	nodePorts, ranges := 0, 0
 	for i := range svc.Ports {
-		if svc.Ports[i].NodePort != 0 && svc.Ports[i].EndPort == 0 {
+		switch p := &svc.Ports[i]; {
+		case p.EndPort != 0:
+			ranges++
+		case p.NodePort != 0:
 			nodePorts++
 		}
 	}
-	wanted := [NodePort + 1]int{
+	r.frontends = limits.Frontends.share([...]int{
 		ClusterIP: len(svc.ClusterIPs) * len(svc.Ports), ExternalIP: len(svc.ExternalIPs) * len(svc.Ports),
 		LoadBalancer: len(svc.LoadBalancerIPs) * len(svc.Ports), NodePort: nodePorts * families,
+	})
+	if ranges > 0 {
+		r.ranges = limits.Ranges.share([...]int{
+			ClusterIP: rangeCosts(svc.ClusterIPs) * ranges, ExternalIP: rangeCosts(svc.ExternalIPs) * ranges,
+			LoadBalancer: rangeCosts(svc.LoadBalancerIPs) * ranges, NodePort: 0,
+		})
 	}
-	left := limits.Frontends.N
+}
+
+// rangeCosts returns what a range of ports at each of the addresses counts.
+func rangeCosts(addrs []netip.Addr) (n int) {
+	for _, a := range addrs {
+		n += rangeCost(state.FamilyOf(a))
+	}
+	return n
+}
+
+// rangeCost returns what a frontend with a range of ports counts.
+func rangeCost(f state.Family) int {
+	if f == state.IPv6 {
+		return 2
+	}
+	return 1
+}
+
+// share gives the kinds as much of what they want as the limit allows.
+func (l Limit) share(wanted [NodePort + 1]int) [NodePort + 1]int {
 	for _, kind := range byTrust {
-		r.frontends[kind] = wanted[kind]
-		if !limits.Frontends.none() {
-			r.frontends[kind] = min(wanted[kind], left)
-			left -= r.frontends[kind]
+		if !l.none() {
+			wanted[kind] = min(wanted[kind], l.N)
+			l.N -= wanted[kind]
 		}
 	}
+	return wanted
 }
 
 // atMost bounds a number of frontends or ports by the limit, to make room for them.
@@ -95,12 +127,20 @@ func (r *room) atMost(n int) int {
 	return min(n, r.limits.Frontends.N)
 }
 
-// take takes room for n frontends of a kind. It returns for how many there is room.
-func (r *room) take(kind FrontendKind, n int) (allowed int) {
+// take takes room for n frontends of a kind. It returns for how many there is room. ranged is what each counts as one with a
+// range of ports; 0: they have none.
+func (r *room) take(kind FrontendKind, n, ranged int) (allowed int) {
 	allowed = min(n, r.frontends[kind])
+	r.cut.Frontends += n - allowed
+	if ranged > 0 {
+		fit := min(allowed, r.ranges[kind]/ranged)
+		r.ranges[kind] -= fit * ranged
+		r.used.Ranges += fit * ranged
+		r.cut.Ranges += allowed - fit
+		allowed = fit
+	}
 	r.frontends[kind] -= allowed
 	r.used.Frontends += allowed
-	r.cut.Frontends += n - allowed
 	return allowed
 }
 
@@ -127,8 +167,8 @@ func (r *room) look(n int) (allowed int) {
 	return allowed
 }
 
-// ranges takes room for n source ranges, all or none: a frontend without some of its ranges would refuse clients.
-func (r *room) ranges(n int) bool {
+// sources takes room for n source ranges, all or none: a frontend without some of its ranges would refuse clients.
+func (r *room) sources(n int) bool {
 	if !r.limits.Elements.none() && n > max(r.elements-r.ports, 0) {
 		r.cut.Elements += n
 		return false
@@ -173,6 +213,10 @@ func (r *room) report(out *Service, slices int) {
 	if n := r.cut.Frontends; n > 0 {
 		out.report("spec.ports", "%d of %d frontends (addresses x ports) have no room (%s) and are not served: external IPs "+
 			"first, then load balancer IPs, node ports and cluster IPs", n, n+r.used.Frontends, r.limits.Frontends.Flag)
+	}
+	if n := r.cut.Ranges; n > 0 {
+		out.report("spec.ports", "%d frontends with port ranges have no room (%s, one in IPv6 counts twice) and are not served: older "+
+			"Services have room first, and of one Service cluster IPs, then load balancer IPs and external IPs", n, r.limits.Ranges.Flag)
 	}
 	if n := r.cut.Elements; n > 0 {
 		out.report("spec.ports", "%d of %d endpoints and source ranges have no room (%s) and are not used",

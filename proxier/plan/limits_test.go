@@ -316,3 +316,70 @@ func TestResetsNeedRoom(t *testing.T) {
 		equal(t, fmt.Sprintf("limit %d: resets", limit), got.Ports[0].Resets, resets)
 	}
 }
+
+// TestRangeLimit: frontends with ranges of ports get room in the order of trust, and count twice in IPv6. Those with one port do
+// not need that room.
+func TestRangeLimit(t *testing.T) {
+	ranged := func(s *state.Service) {
+		everything(s)
+		s.Ports[0].EndPort, s.Ports[0].NodePort = 90, 0
+		s.Ports = append(s.Ports, state.ServicePort{Name: "https", Protocol: state.TCP, Port: 443})
+	}
+	for _, tt := range []struct {
+		limit, used, cut int
+		want             string // of the range in IPv4 and IPv6; the other port has all frontends
+	}{
+		{99, 10, 0, "cell cel"},
+		{10, 10, 0, "cell cel"},
+		{9, 8, 1, "cell cl"}, // one is left, which is not enough for an external IP in IPv6
+		{8, 8, 1, "cell cl"},
+		{7, 7, 2, "cll cl"},
+		{4, 4, 4, "cl c"},
+		{2, 1, 6, "c "},
+		{1, 1, 6, "c "},
+	} {
+		p := Planner{Limits: Limits{Ranges: Limit{N: tt.limit, Flag: "--most"}}}
+		got := p.Plan(service(ranged), nil, environment())
+		of := map[state.Family]string{}
+		for _, port := range got.Ports {
+			text := ""
+			for _, fe := range port.Frontends {
+				text += [...]string{ClusterIP: "c", ExternalIP: "e", LoadBalancer: "l"}[fe.Kind]
+			}
+			if port.Name == "shop/web:http" {
+				of[port.Family] = text
+			} else if want := map[state.Family]string{state.IPv4: "cell", state.IPv6: "cel"}[port.Family]; text != want {
+				t.Errorf("limit %d: %s has %s, want %s", tt.limit, port.Name, text, want)
+			}
+		}
+		what := fmt.Sprintf("limit %d", tt.limit)
+		equal(t, what, of[state.IPv4]+" "+of[state.IPv6], tt.want)
+		equal(t, what+": used", got.Used.Ranges, tt.used)
+		equal(t, what+": cut", got.Cut, tt.cut > 0)
+		problem := ""
+		if tt.cut > 0 {
+			problem = fmt.Sprintf("Service shop/web spec.ports: %d frontends with port ranges have no room (--most, one in IPv6 counts twice) and are "+
+				"not served: older Services have room first, and of one Service cluster IPs, then load balancer IPs and external IPs", tt.cut)
+		}
+		equal(t, what+": problem", reasons(got.Problems), problem)
+	}
+}
+
+// TestRangesOfManyAddresses: a Service with hundreds or thousands of ranges and addresses gets what its room allows, and no more.
+func TestRangesOfManyAddresses(t *testing.T) {
+	for _, n := range []int{400, 4000} {
+		svc := service(func(s *state.Service) {
+			s.Ports, s.ExternalIPs = nil, nil
+			for i := range n {
+				s.Ports = append(s.Ports, state.ServicePort{Name: fmt.Sprint("p", i), Protocol: state.UDP, Port: uint16(1000 + 2*i), EndPort: uint16(1001 + 2*i)})
+				s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}))
+			}
+		})
+		p := Planner{Limits: Limits{Ranges: Limit{N: 12, Flag: "--most"}}}
+		got, served := p.Plan(svc, nil, environment()), 0
+		for _, port := range got.Ports {
+			served += len(port.Frontends)
+		}
+		equal(t, fmt.Sprint(n, " ranges: used"), got.Used, Usage{Frontends: served, Ranges: 12})
+	}
+}

@@ -203,4 +203,4 @@ type Choice struct {
 }
 
 // Usage is how much a plan has of what Limits count.
-type Usage struct{ Frontends, Elements int }
+type Usage struct{ Frontends, Elements, Ranges int }

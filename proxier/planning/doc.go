@@ -2,6 +2,7 @@
 //
 //	planning.go  drafts: plans of some Services, and of those that gain or lose a frontend by it
 //	budget.go    how much each namespace may become
+//	ranges.go    who gets room for port ranges
 //	pauses.go    when a namespace has to wait, because it costs too much
 //
 // Package plan decides what one Service becomes, and package claims who gets a frontend that several ask for. This package

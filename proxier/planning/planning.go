@@ -20,6 +20,7 @@ type Planning struct {
 	planner plan.Planner
 	Claims  *claims.Claims
 	budget  budget
+	ranges  ranges
 	Env     plan.Environment
 	health  *endpointhealth.Monitor // nil: nobody looks
 	// Measure begins to measure processor time, as threadtime.Measure does.
@@ -30,6 +31,7 @@ type Planning struct {
 func New(store *state.Store, s *config.Settings, health *endpointhealth.Monitor, slots plan.Slots) Planning {
 	p := Planning{
 		store: store, Claims: claims.New(), budget: budget{limits: s.Budgets, namespaces: map[string]*allotment{}}, health: health,
+		ranges:  newRanges(s.Budgets.RangeFrontends, s.Budgets.NamespaceRangeFrontends),
 		Measure: threadtime.Measure,
 	}
 	p.planner.Slots, p.planner.MaxEjected = slots, s.MaxEjected
@@ -126,16 +128,30 @@ func (p *Planning) plan(d *Draft, name state.Name) (replan []state.Name) {
 	if svc == nil {
 		d.Plans[name] = Planned{}
 		p.planLater(p.budget.set(name, plan.Usage{}, false))
-		return p.Claims.Release(name)
+		return append(p.Claims.Release(name), p.askForRanges(asker{name: name})...)
 	}
 	p.planner.Limits = p.budget.limitsOf(name)
+	p.planner.Limits.Ranges = p.ranges.most()
 	p.planner.Health, p.planner.Watched = p.store.Health(name), p.health.Watches(svc)
 	planned := p.planner.Plan(svc, list, &p.Env)
+	less := p.askForRanges(asker{name, svc.Created.UnixNano(), planned.Used.Ranges})
+	if room := p.ranges.limit(name); room.N < planned.Used.Ranges {
+		p.planner.Limits.Ranges = room
+		planned = p.planner.Plan(svc, list, &p.Env)
+	}
 	d.Size += planned.Used.Frontends + planned.Used.Elements
 	problems, replan := p.Claims.Resolve(&planned, svc.Created)
 	p.planLater(p.budget.charge(&planned, p.planner.Limits))
 	d.Plans[name] = Planned{&planned, svc, list, slices.Concat(planned.Problems, problems)}
-	return replan
+	return append(replan, less...)
+}
+
+// askForRanges shares the room for frontends with port ranges anew. It returns the Services that have less now, so that the
+// kernel never has more than there is room for. Those that have more are planned later.
+func (p *Planning) askForRanges(a asker) (less []state.Name) {
+	less, more := p.ranges.ask(a)
+	p.planLater(more)
+	return less
 }
 
 // planLater has Services planned when the turns of their namespace come. There may be many, and they may be large: in the same
