@@ -88,56 +88,58 @@ func BenchmarkRangeMiss(b *testing.B) {
 }
 
 // BenchmarkRangeChange changes a Service that is the last one with ranges: it goes and comes, or its only endpoint does. Its
-// ranges are the most expensive ones: many blocks of ports, and in as many sets as a Service can be. The kernel looks for an
-// element that goes among all that came before.
+// ranges are the most expensive ones: many blocks of ports, in as many sets as they can be, and in the worst order. The first rows are
+// the defaults of the flags --max-range-frontends and --max-namespace-range-frontends.
 func BenchmarkRangeChange(b *testing.B) {
-	for _, families := range [][]program.Family{{program.IPv4}, {program.IPv6}, {program.IPv4, program.IPv6}} {
-		for _, x := range []struct{ all, own int }{{24, 6}, {48, 12}, {32, 8}, {128, 32}, {400, 400}} {
-			for _, change := range []string{"deleted", "toggled"} {
-				b.Run(fmt.Sprintf("families=%d/%s/ranges=%d/own=%d/%s", len(families), families[0], x.all, x.own, change), func(b *testing.B) {
-					e := newNamespace(b).engine(b)
-					e.SetGlobals(packetGlobals())
-					all, own := x.all/len(families), x.own/len(families)
-					service := func(f program.Family, first, n int, served bool) contents.Port {
-						p := contents.Port{Family: f, Name: fmt.Sprintf("range/%d:x", first), Protocol: tcp}
-						if served {
-							p.Cluster = []contents.Endpoint{{Addr: netip.AddrPortFrom(numbered4or6(f, 10, 1), 0)}}
-						}
-						for i := range n {
-							fe := contents.Frontend{Addr: numbered4or6(f, 20, first+n-i), Port: 1, EndPort: 65534, Refusal: program.Reject}
-							if served {
-								fe.Pool, fe.Refusal, fe.Masquerade, fe.HoldsRefusals = program.ClusterPool, program.NoRefusal, contents.MasqueradeAlways, true
-							}
-							p.Frontends = append(p.Frontends, fe)
-						}
-						return p
+	ipv4, ipv6, both := []program.Family{program.IPv4}, []program.Family{program.IPv6}, []program.Family{program.IPv4, program.IPv6}
+	for _, x := range []struct {
+		name     string
+		families []program.Family
+		all, own int // in each family
+	}{{"ip", ipv4, 32, 12}, {"ip6", ipv6, 16, 6}, {"both", both, 10, 4}, {"ip", ipv4, 400, 400}, {"ip6", ipv6, 400, 400}} {
+		for _, change := range []string{"deleted", "toggled"} {
+			b.Run(fmt.Sprintf("%s/ranges=%d/own=%d/%s", x.name, x.all, x.own, change), func(b *testing.B) {
+				e := newNamespace(b).engine(b)
+				e.SetGlobals(packetGlobals())
+				service := func(f program.Family, first, n int, served bool) contents.Port {
+					p := contents.Port{Family: f, Name: fmt.Sprintf("range/%d:x", first), Protocol: tcp, Sources: []netip.Prefix{netip.PrefixFrom(numbered4or6(f, 1, 0), 16)}}
+					if served {
+						p.Cluster = []contents.Endpoint{{Addr: netip.AddrPortFrom(numbered4or6(f, 10, 1), 0)}}
 					}
-					for _, f := range families {
-						mustSet(b, e, service(f, 0, all-own, true))
+					for i := range n {
+						fe := contents.Frontend{Addr: numbered4or6(f, 20, first+n-i), Port: 1, EndPort: 65534, Refusal: program.Reject, Firewalled: true}
+						if served {
+							fe.Pool, fe.Refusal, fe.Masquerade, fe.HoldsRefusals = program.ClusterPool, program.NoRefusal, contents.MasqueradeAlways, true
+						}
+						p.Frontends = append(p.Frontends, fe)
+					}
+					return p
+				}
+				for _, f := range x.families {
+					mustSet(b, e, service(f, 0, x.all-x.own, true))
+				}
+				mustApply(b, e)
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				took := int64(math.MaxInt64)
+				for b.Loop() {
+					for _, f := range x.families {
+						mustSet(b, e, service(f, x.all, x.own, true))
 					}
 					mustApply(b, e)
-					runtime.LockOSThread()
-					defer runtime.UnlockOSThread()
-					took := int64(math.MaxInt64)
-					for b.Loop() {
-						for _, f := range families {
-							mustSet(b, e, service(f, all, own, true))
+					for _, f := range x.families {
+						if p := service(f, x.all, x.own, false); change == "toggled" {
+							mustSet(b, e, p)
+						} else {
+							e.Delete(f, p.Name)
 						}
-						mustApply(b, e)
-						for _, f := range families {
-							if p := service(f, all, own, false); change == "toggled" {
-								mustSet(b, e, p)
-							} else {
-								e.Delete(f, p.Name)
-							}
-						}
-						before := threadTime(b)
-						mustApply(b, e)
-						took = min(took, threadTime(b)-before)
 					}
-					b.ReportMetric(float64(took)/1e6, "cpu-ms/op")
-				})
-			}
+					before := threadTime(b)
+					mustApply(b, e)
+					took = min(took, threadTime(b)-before)
+				}
+				b.ReportMetric(float64(took)/1e6, "cpu-ms/op")
+			})
 		}
 	}
 }

@@ -72,6 +72,21 @@ func BenchmarkUnrelatedChange(b *testing.B) {
 				s.SetSlice(sl, nil)
 			}
 		}},
+		{"a range at 4,000 addresses", func(s *state.Store, round int) {
+			if round == 0 {
+				svc := ofTenant(service("rtp", "10.96.0.1", 1))
+				svc.Ports[0].Port, svc.Ports[0].EndPort = 1, 65534
+				for i := range 4000 {
+					svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}))
+				}
+				s.SetService(svc, nil)
+			}
+			sl := slice("rtp", "10.3.0.1")
+			sl.Namespace, sl.Service.Namespace, sl.Ports[0].Port = "tenant", "tenant", 1
+			if sl.Endpoints = sl.Endpoints[:round%2]; round > 0 {
+				s.SetSlice(sl, nil)
+			}
+		}},
 	} {
 		b.Run(storm.name, func(b *testing.B) { measureUnrelated(b, storm.change) })
 	}
