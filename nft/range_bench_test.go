@@ -88,8 +88,8 @@ func BenchmarkRangeMiss(b *testing.B) {
 }
 
 // BenchmarkRangeChange changes a Service that is the last one with ranges: it goes and comes, or its only endpoint does. Its
-// ranges are the most expensive ones: many blocks of ports, in as many sets as they can be, and in the worst order. The first rows are
-// the defaults of the flags --max-range-frontends and --max-namespace-range-frontends.
+// ranges are the most expensive ones: many blocks of ports, in as many sets as they can be, and in the worst order. The
+// first rows are the defaults of the flags --max-range-frontends and --max-namespace-range-frontends.
 func BenchmarkRangeChange(b *testing.B) {
 	ipv4, ipv6, both := []program.Family{program.IPv4}, []program.Family{program.IPv6}, []program.Family{program.IPv4, program.IPv6}
 	for _, x := range []struct {
