@@ -55,7 +55,7 @@ func TestForgedNodeName(t *testing.T) {
 		t.Errorf("%v are asked with the dead endpoint, want only that one", found)
 	}
 	list[0].Endpoints = list[0].Endpoints[1:]
-	if found := w.walker.witnesses(nil, nil); len(found) > 0 {
+	if found := w.walker.witnesses(nil); len(found) > 0 {
 		t.Errorf("%v are witnesses", found)
 	}
 	if a := w.asks(forbidden); len(asked) > 0 || !a.Good() {
@@ -294,7 +294,7 @@ func TestManyPorts(t *testing.T) {
 			began := time.Now()
 			w.Set(svc, []*state.Slice{sl}, nil)
 			w.walker.endpointsOn(map[string]bool{"dead": true})
-			w.walker.witnesses(nil, nil)
+			w.walker.witnesses(nil)
 			best = min(best, time.Since(began))
 		}
 		if len(w.suspects.Records(state.Name{})) != 1 {

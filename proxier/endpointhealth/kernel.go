@@ -77,19 +77,41 @@ func suspected(at netip.AddrPort) *probe.Question {
 	return &probe.Question{Target: probe.Target{Protocol: state.TCP, At: at}}
 }
 
-// witness asks witnesses. The one of the API server needs no permit.
-func (a *asker) witness(ctx context.Context, list []netip.AddrPort, end func(suspicion.Witnesses)) {
-	all := suspicion.NoWitness
-	faults := make(chan probe.Fault, len(list))
-	for _, at := range list {
-		go func() { faults <- a.Ask(ctx, suspected(at)).Fault }()
-	}
-	for range list {
-		all = suspicion.AllSilent
-		if f := <-faults; f == probe.NoFault || f == probe.Refused || f == probe.HostAnswers {
-			all = suspicion.SomeAnswer
-			break
+// witness asks witnesses. An API server that answers decides, and so does half of the namespaces. So none of them turns ejection off by
+// endpoints that are silent, nor on by endpoints that are really on this node. API servers need no permit.
+func (a *asker) witness(ctx context.Context, list []witness, end func(suspicion.Witnesses)) {
+	answers, asked := make(chan witness, len(list)), map[string]bool{}
+	for _, of := range list {
+		if of.namespace != "" {
+			asked[of.namespace] = true
 		}
+		go func() {
+			of.fault = a.Ask(ctx, suspected(of.at)).Fault
+			answers <- of
+		}()
+	}
+	heard, reached, alone := map[string]bool{}, 0, false // whether one of a namespace answers, and how many namespaces do
+	for i := 0; i < len(list) && (reached == 0 || 2*reached < len(asked)); i++ {
+		of := <-answers
+		is := of.fault == probe.NoFault || of.fault == probe.Refused || of.fault == probe.HostAnswers
+		switch {
+		case of.fault == probe.OtherFault: // it could not be asked
+			continue
+		case of.namespace != "":
+			if is && !heard[of.namespace] {
+				reached++
+			}
+			heard[of.namespace] = heard[of.namespace] || is
+		case is:
+			reached = len(list)
+		}
+		alone = alone || of.alone
+	}
+	all := suspicion.NoWitness
+	if reached > 0 && 2*reached >= len(heard) {
+		all = suspicion.SomeAnswer
+	} else if alone || len(heard) > 1 {
+		all = suspicion.AllSilent
 	}
 	a.end(ctx, func() { end(all) })
 }

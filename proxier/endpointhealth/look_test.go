@@ -53,28 +53,44 @@ func TestQuietReport(t *testing.T) {
 	}
 }
 
-// TestWitness: one witness that can be reached shows that this node has its network, whatever the others say.
+// TestWitness: what shows that this node has its network, or has lost it. No namespace decides that, unless it is the only one.
 func TestWitness(t *testing.T) {
 	faults := map[netip.AddrPort]probe.Fault{
-		at(1): probe.NoAnswer, at(2): probe.NoRoute, at(3): probe.Refused, at(4): probe.HostAnswers, at(5): probe.NoFault,
+		at(1): probe.NoAnswer, at(2): probe.NoRoute, at(3): probe.Refused, at(4): probe.HostAnswers, at(5): probe.NoFault, at(6): probe.OtherFault,
 	}
 	w := newWorld(t, func(o *Options) {
 		o.Ask = func(_ context.Context, q *probe.Question) probe.Answer { return probe.Answer{Fault: faults[q.At]} }
 	})
-	for _, tt := range []struct {
-		of   []netip.AddrPort
+	of := func(namespace string, list ...byte) (of []witness) {
+		for _, i := range list {
+			of = append(of, witness{at: at(i), namespace: namespace, alone: namespace == "" || namespace == "alone"})
+		}
+		return of
+	}
+	for name, tt := range map[string]struct {
+		of   [][]witness
 		want suspicion.Witnesses
 	}{
-		{nil, suspicion.NoWitness},
-		{[]netip.AddrPort{at(1), at(2)}, suspicion.AllSilent},
-		{[]netip.AddrPort{at(1), at(2), at(3)}, suspicion.SomeAnswer},
-		{[]netip.AddrPort{at(4), at(1)}, suspicion.SomeAnswer},
-		{[]netip.AddrPort{at(5)}, suspicion.SomeAnswer},
+		"nobody":                                     {nil, suspicion.NoWitness},
+		"nobody could be asked":                      {[][]witness{of("", 6), of("alone", 6), of("a", 6)}, suspicion.NoWitness},
+		"one namespace is silent":                    {[][]witness{of("a", 1, 2)}, suspicion.NoWitness},
+		"the only namespace is silent":               {[][]witness{of("alone", 1, 2)}, suspicion.AllSilent},
+		"two namespaces are silent":                  {[][]witness{of("a", 1), of("b", 2)}, suspicion.AllSilent},
+		"one of them could not be asked":             {[][]witness{of("a", 1), of("b", 6)}, suspicion.NoWitness},
+		"the API server is silent":                   {[][]witness{of("", 1)}, suspicion.AllSilent},
+		"only the API server answers":                {[][]witness{of("a", 1), of("b", 1), of("", 2, 5), of("c", 1)}, suspicion.SomeAnswer},
+		"it could not be asked":                      {[][]witness{of("a", 1), of("", 6)}, suspicion.NoWitness},
+		"an endpoint of a namespace answers":         {[][]witness{of("a", 1, 2, 3)}, suspicion.SomeAnswer},
+		"one of two namespaces answers":              {[][]witness{of("a", 1, 2), of("b", 4)}, suspicion.SomeAnswer},
+		"one of three namespaces answers":            {[][]witness{of("a", 1), of("b", 5), of("c", 2)}, suspicion.AllSilent},
+		"one of three, two of which can be asked":    {[][]witness{of("a", 6), of("b", 5), of("c", 2)}, suspicion.SomeAnswer},
+		"two of four, and the API server is silent":  {[][]witness{of("", 1), of("a", 1), of("b", 5), of("c", 2), of("d", 3)}, suspicion.SomeAnswer},
+		"one of three, and the API server is silent": {[][]witness{of("", 1), of("a", 1), of("b", 5, 5), of("c", 2)}, suspicion.AllSilent},
 	} {
 		got := suspicion.Witnesses(99)
-		go w.asker.witness(t.Context(), tt.of, func(is suspicion.Witnesses) { got = is })
+		go w.asker.witness(t.Context(), slices.Concat(tt.of...), func(is suspicion.Witnesses) { got = is })
 		if (<-w.asker.ends)(); got != tt.want {
-			t.Errorf("witnesses %v: %d, want %d", tt.of, got, tt.want)
+			t.Errorf("%s: %d, want %d", name, got, tt.want)
 		}
 	}
 }

@@ -158,7 +158,7 @@ func (m *Monitor) ask(ctx context.Context) {
 	m.mu.Unlock()
 	for _, q := range inquiries {
 		if q.Witnesses {
-			go m.asker.witness(ctx, m.walker.witnesses(q.Nodes, q.Suspects), func(w suspicion.Witnesses) { m.witnessed(w); m.goOn(ctx) })
+			go m.asker.witness(ctx, m.walker.witnesses(q.Doubts), func(w suspicion.Witnesses) { m.witnessed(w); m.goOn(ctx) })
 		} else {
 			go m.asker.one(ctx, suspected(q.At), func(a probe.Answer) { m.inquired(q, a); m.goOn(ctx) })
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -121,30 +122,68 @@ func (w *walker) findMembers(unknown map[netip.AddrPort][]suspicion.Member) {
 	}
 }
 
-// maxWitnesses is how many endpoints are asked whether this node still has its network. One answer is enough.
-const maxWitnesses = 4
+// witness is asked whether this node still has its network.
+type witness struct {
+	at        netip.AddrPort
+	namespace string // empty: it is an API server, which no tenant can write
+	alone     bool   // its silence counts if no other namespace has a witness
+	fault     probe.Fault
+}
 
-// witnesses chooses endpoints on other nodes than the failing ones: one of the API server, which no tenant can write, and
-// random ones. Namespaces have turns.
-func (w *walker) witnesses(failing []string, suspects map[netip.Addr]bool) (list []netip.AddrPort) {
-	_, servers := w.Store.Service(kubernetesService())
-	all := w.Store.Slices()
+const (
+	maxWitnesses = 4 // endpoints
+	maxServers   = 2 // API servers
+)
+
+// witnesses chooses API servers and endpoints on other nodes. Tenants write endpoints, their nodes and what is under suspicion, so
+// namespaces have turns, and what one of them doubts excludes nobody else's endpoints: others are only preferred.
+func (w *walker) witnesses(doubts map[string]suspicion.Doubts) []witness {
+	all, failing := w.Store.Slices(), map[string]bool{}
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	turns := state.NewTurns[*state.Slice]()
-	for _, sl := range slices.Concat(servers, all) {
-		turns.Push(sl.Service.Namespace, sl)
+	for _, of := range doubts {
+		maps.Copy(failing, of.Nodes)
 	}
-	fails := map[string]bool{w.Settings.NodeName: true} // as many as a tenant likes to name
-	for _, node := range failing {
-		fails[node] = true
-	}
-	elsewhere := func(e *state.Endpoint) bool { return e.Ready && !fails[e.Node] && !suspects[e.Addr] }
-	for _, sl, more := turns.Pop(); more && len(list) < maxWitnesses; _, sl, more = turns.Pop() {
-		for at := range tcpPorts([]*state.Slice{sl}, elsewhere) { // one is tried: a tenant may write very many that are refused
-			if !slices.Contains(list, at) && (sl.Service == kubernetesService() || !w.refuses(at)) {
-				list = append(list, at)
+	found := map[string][]netip.AddrPort{}
+	for _, sure := range []bool{true, false} {
+		for _, sl := range all {
+			namespace := sl.Service.Namespace
+			own := doubts[namespace]
+			elsewhere := func(e *state.Endpoint) bool {
+				return e.Ready && e.Node != w.Settings.NodeName && !own.Nodes[e.Node] && !own.Addrs[e.Addr] && !(sure && failing[e.Node])
 			}
-			break
+			for at := range tcpPorts([]*state.Slice{sl}, elsewhere) { // one is tried: a tenant may write very many that are refused
+				if of := found[namespace]; len(of) < maxWitnesses && !slices.Contains(of, at) && !w.refuses(at) {
+					found[namespace] = append(of, at)
+				}
+				break
+			}
+		}
+	}
+	list := w.servers()
+	most := len(list) + maxWitnesses
+	namespaces := slices.Collect(maps.Keys(found)) // in no order
+	for i := range maxWitnesses {
+		for _, namespace := range namespaces {
+			if of := found[namespace]; i < len(of) && len(list) < most {
+				_, concerned := doubts[namespace]
+				alone := w.Settings.Manifests != "" || concerned && len(doubts) == 1
+				list = append(list, witness{at: of[i], namespace: namespace, alone: alone})
+			}
+		}
+	}
+	return list
+}
+
+// servers chooses API servers elsewhere. A cluster IP may lead to one on this node.
+func (w *walker) servers() (list []witness) {
+	env := w.Store.Environment()
+	all := slices.Concat(env.Connected, env.APIServers, w.APIServers)
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, at := range all {
+		a, is := at.Addr(), witness{at: at, alone: true}
+		own := a.IsLoopback() || slices.Contains(env.HostAddresses, a) || w.isNode(&env, a) || contains(env.ServiceCIDRs, a)
+		if !own && len(list) < maxServers && !slices.Contains(list, is) {
+			list = append(list, is)
 		}
 	}
 	return list

@@ -113,7 +113,7 @@ func TestManyServicesUnderSuspicion(t *testing.T) {
 }
 
 // TestForeignNode: a tenant wrote the endpoints of another into his slices, and names no node or another one. When the node of the
-// endpoint dies, its other endpoints are asked all the same, and none of them is a witness.
+// endpoint dies, its other endpoints are asked all the same, and none of them is a witness. The tenant's words exclude nobody else's.
 func TestForeignNode(t *testing.T) {
 	d, begin, at := steady(), time.Unix(1e9, 0), endpointNo(1)
 	foreign := Member{Service: state.Name{Namespace: "tenant", Name: "web"}, Word: Word{Node: "alive"}}
@@ -123,8 +123,14 @@ func TestForeignNode(t *testing.T) {
 	for _, q := range d.Due(begin) {
 		d.Answered(q, probe.NoAnswer, true, begin)
 	}
-	witnesses := d.Due(begin)[0].Nodes
-	for i, got := range [][]string{d.doubts[false], d.doubts[true], witnesses} {
+	doubts := d.Due(begin)[0].Doubts
+	for _, m := range []Member{nameless, foreign, own} {
+		of := doubts[m.Service.Namespace]
+		if !of.Addrs[at.Addr()] || of.Nodes[m.Word.Node] != (m.Word.Node != "") || len(of.Nodes) > 1 {
+			t.Errorf("%s doubts %v", m.Service.Namespace, of)
+		}
+	}
+	for i, got := range [][]string{d.doubts[false], d.doubts[true]} {
 		slices.Sort(got)
 		got = slices.DeleteFunc(got, func(node string) bool { return node == "" })
 		if want := []string{"alive", "dead"}; !slices.Equal(got, want) {

@@ -6,7 +6,7 @@
 //
 // A suspicion alone changes nothing: clients can make suspicions, by forged packets or because a firewall drops theirs.
 // Only answers to the node's own questions decide. A silent endpoint may be held (Hold), and gets connections all the same. Its
-// witnesses are endpoints of other Services on other nodes: if none of them answers, this node has lost its network.
+// witnesses are API servers, and endpoints on other nodes: if they do not answer, this node has lost its network.
 //
 // The files:
 //

@@ -118,8 +118,8 @@ const (
 	NewWord        Kind = "the EndpointSlice of an endpoint that did not answer has changed; it gets connections again"
 	EndpointGone   Kind = "an endpoint that did not answer is gone"
 	FellAtOnce     Kind = "endpoints of a Service on many nodes fell at the same time; none of them is ejected"
-	NetworkLost    Kind = "no endpoint on other nodes answers: this node has lost its network; nothing is ejected"
-	NetworkBack    Kind = "endpoints on other nodes answer again"
+	NetworkLost    Kind = "API servers and endpoints on other nodes do not answer: this node has lost its network; nothing is ejected"
+	NetworkBack    Kind = "API servers or endpoints on other nodes answer again"
 	StillReady     Kind = "the endpoint has not answered for a minute; " + OnlyHere
 )
 

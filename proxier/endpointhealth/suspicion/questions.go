@@ -27,11 +27,17 @@ const (
 type Inquiry struct {
 	Service state.Name
 	At      netip.AddrPort
-	// Witnesses: ask endpoints of other Services on other nodes than these, except the suspects, and endpoints of API servers.
+	// Witnesses: ask API servers, and endpoints on other nodes.
 	Witnesses bool
-	Nodes     []string
-	Suspects  map[netip.Addr]bool
+	Doubts    map[string]Doubts // by namespace
 	endpoint  *endpoint
+}
+
+// Doubts are what a namespace has under suspicion. Its own endpoints there are no witnesses. Those of other namespaces are, because
+// it may write any address, and name any node.
+type Doubts struct {
+	Nodes map[string]bool
+	Addrs map[netip.Addr]bool
 }
 
 // Due returns the questions whose time has come. The caller asks each of them and reports the end with Answered or
@@ -171,12 +177,12 @@ func (d *Detector) setHold(e *endpoint, h Hold, now time.Time) {
 	}
 }
 
-// Witnesses is what endpoints of other Services on other nodes answered.
+// Witnesses is what API servers and endpoints on other nodes answered.
 type Witnesses uint8
 
 // The answers of the witnesses.
 const (
-	NoWitness  Witnesses = iota // there is nobody to ask
+	NoWitness  Witnesses = iota // there is nobody to ask whose silence would mean anything
 	SomeAnswer                  // the network of this node works
 	AllSilent                   // this node has lost its network
 )
@@ -224,15 +230,18 @@ func (d *Detector) Witnessed(w Witnesses, now time.Time) {
 	}
 }
 
-// askWitnesses asks others than the endpoints under suspicion, on other nodes.
+// askWitnesses asks who shows whether this node has its network.
 func (d *Detector) askWitnesses() *Inquiry {
-	q := &Inquiry{Witnesses: true, Suspects: map[netip.Addr]bool{}}
+	q := &Inquiry{Witnesses: true, Doubts: map[string]Doubts{}}
 	for e := range d.all {
-		if q.Suspects[e.At.Addr()] = true; e.Phase != Calm && e.Word.Node != "" {
-			q.Nodes = append(q.Nodes, e.Word.Node)
+		of, known := q.Doubts[e.Service.Namespace]
+		if !known {
+			of = Doubts{map[string]bool{}, map[netip.Addr]bool{}}
+			q.Doubts[e.Service.Namespace] = of
+		}
+		if of.Addrs[e.At.Addr()] = true; e.Phase != Calm && e.Word.Node != "" {
+			of.Nodes[e.Word.Node] = true
 		}
 	}
-	slices.Sort(q.Nodes)
-	q.Nodes = slices.Compact(q.Nodes)
 	return q
 }

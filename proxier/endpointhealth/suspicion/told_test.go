@@ -102,7 +102,7 @@ func TestRestoredAnswer(t *testing.T) {
 	if len(list) != 2 || list[0].Answer != probe.Refused || list[1].Answer != probe.NoAnswer || list[0].Since != since {
 		t.Errorf("%+v", list)
 	}
-	if q := s.d.askWitnesses(); !slices.Equal(q.Nodes, []string{"node-x"}) || len(q.Suspects) != 2 {
-		t.Errorf("nodes %q, suspects %v", q.Nodes, q.Suspects)
+	if of := s.d.askWitnesses().Doubts[web.Namespace]; !of.Nodes["node-x"] || len(of.Nodes) != 1 || len(of.Addrs) != 2 {
+		t.Errorf("doubts %v", of)
 	}
 }
