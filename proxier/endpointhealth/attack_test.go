@@ -1,10 +1,13 @@
 package endpointhealth
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -435,4 +438,44 @@ func TestForeignHost(t *testing.T) {
 		}
 		w.Serves(&plan.Service{Name: web, Ports: []plan.Port{{Frontends: []plan.Frontend{{Kind: plan.ExternalIP, Addr: at(1).Addr(), Port: probe.HostPort}}}}})
 	}
+}
+
+// TestNotAsked: a user of the node leaves it no source port to an endpoint. Then the endpoint stays as good or bad as it is, for its
+// check and after suspicions, is asked again without haste, and a line says so once a minute.
+func TestNotAsked(t *testing.T) {
+	var log bytes.Buffer
+	w := newWorld(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	pool := []netip.AddrPort{at(1), at(2), at(3)}
+	w.serve(shop(func(s *state.Service) { s.Check.Port = 9000 }), pool, nil)
+	w.wants("all are good", w.settle(web), pool...)
+	checked := netip.AddrPortFrom(at(1).Addr(), 9000)
+	w.answers[at(1)], w.answers[checked] = probe.OtherFault, probe.OtherFault
+	w.suspectAt(at(1))
+	w.wants("nobody can ask", w.settle(web), pool...)
+	if n := strings.Count(log.String(), `msg="this node cannot ask endpoints; they stay as good or bad as they are, and are asked again" questions=`); n != 1 {
+		t.Errorf("%d lines say so:\n%s", n, &log)
+	}
+	for range 3 {
+		w.now = w.now.Add(time.Second)
+		due := w.suspects.Due(w.now)
+		if len(due) != 1 || due[0].At != at(1) {
+			t.Fatalf("due are %v, want the question to %s", due, at(1))
+		}
+		w.suspects.Answered(due[0], probe.OtherFault, true, w.now)
+		if again := w.suspects.Due(w.now.Add(time.Second / 2)); len(again) > 0 {
+			t.Errorf("asked again at once: %v", again)
+		}
+	}
+	w.answers[at(1)] = probe.Refused
+	w.wants("it refuses", w.settle(web), pool[1:]...)
+	w.answers[at(1)] = probe.OtherFault
+	w.wants("it refuses, and nobody can ask", w.settle(web), pool[1:]...)
+	delete(w.answers, at(1))
+	w.wants("it answers", w.settle(web), pool...)
+	w.answers[checked] = probe.Refused
+	w.wants("it fails its check", w.settle(web), pool[1:]...)
+	w.answers[checked] = probe.OtherFault
+	w.wants("it fails its check, and nobody can ask", w.settle(web), pool[1:]...)
+	delete(w.answers, checked)
+	w.wants("it passes its check", w.settle(web), pool...)
 }

@@ -181,6 +181,7 @@ func (m *Monitor) checked(q checks.Question, a probe.Answer) {
 	defer m.mu.Unlock()
 	m.checks.Answered(q, a, time.Now())
 	m.report.Checks.count(q.Check.Kind, a)
+	m.report.heard(a)
 }
 
 func (m *Monitor) looked(q checks.Question, a probe.Answer) {
@@ -198,6 +199,7 @@ func (m *Monitor) inquired(q *suspicion.Inquiry, a probe.Answer) {
 		look.Passed = true
 	}
 	m.report.Answers = append(m.report.Answers, a.Fault)
+	m.report.heard(a)
 }
 
 func (m *Monitor) witnessed(w suspicion.Witnesses) {
@@ -238,6 +240,7 @@ func (m *Monitor) tell() {
 	r.Checks.Total, r.Checks.Failing = m.checks.Counts()
 	m.mu.Unlock()
 	m.reporter.sayLeft(left, time.Now())
+	m.reporter.sayNotAsked(r.NotAsked, time.Now())
 	m.reporter.write(&r)
 	m.Report(r)
 }

@@ -23,10 +23,18 @@ type Report struct {
 	Moves    []Move
 	Statuses []Status      // all endpoints that are suspected or failed
 	Answers  []probe.Fault // to questions that ended
+	NotAsked []string      // why questions could not be asked
 	Episodes []Episode
 	Checks   CheckReport
 	// OnBackups counts the Services of which a pool has only backup endpoints, because no other endpoint is good.
 	OnBackups int
+}
+
+// heard notes a question that could not be asked.
+func (r *Report) heard(a probe.Answer) {
+	if a.Fault == probe.OtherFault {
+		r.NotAsked = append(r.NotAsked, a.Why)
+	}
 }
 
 // CheckReport is what happened to endpoints that are checked.
@@ -86,17 +94,39 @@ type reporter struct {
 	*Options
 	episodes map[Episode]time.Time // when they began, without their texts
 	swept    time.Time             // when those that are over were forgotten
-	left     int                   // suspicions that found no room, since the latest line about them
-	leftAt   time.Time
+	left     gathered              // suspicions that found no room
+	notAsked gathered              // questions
+}
+
+// gathered counts what is logged from time to time.
+type gathered struct {
+	n  int
+	at time.Time // of the latest line
+}
+
+// add returns how many there are since the latest line, if it is time for another one.
+func (g *gathered) add(n int, now time.Time) (all int) {
+	if g.n += n; g.n > 0 && now.Sub(g.at) >= sayAgain {
+		all, g.n, g.at = g.n, 0, now
+	}
+	return all
 }
 
 // sayAgain is how often something that lasts is logged.
 const sayAgain = time.Minute
 
 func (l *reporter) sayLeft(n int, now time.Time) {
-	if l.left += n; l.left > 0 && now.Sub(l.leftAt) >= sayAgain {
-		l.Log.Warn("too many endpoints are under suspicion; others are not asked until some of these are cleared", "leftOut", l.left)
-		l.left, l.leftAt = 0, now
+	if all := l.left.add(n, now); all > 0 {
+		l.Log.Warn("too many endpoints are under suspicion; others are not asked until some of these are cleared", "leftOut", all)
+	}
+}
+
+func (l *reporter) sayNotAsked(why []string, now time.Time) {
+	if len(why) == 0 {
+		return
+	}
+	if all := l.notAsked.add(len(why), now); all > 0 {
+		l.Log.Warn("this node cannot ask endpoints; they stay as good or bad as they are, and are asked again", "questions", all, "error", why[0])
 	}
 }
 

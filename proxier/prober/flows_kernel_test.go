@@ -24,6 +24,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verdict-proxy/verdict/e2e/netns"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
@@ -48,6 +50,7 @@ type job struct {
 	AtOnce   int
 	Cancel   time.Duration // after which the context of each question ends; 0: it does not
 	Pause    time.Duration // after each question
+	NoFiles  bool          // the process may open no more files
 }
 
 // done is the end of a job.
@@ -85,7 +88,7 @@ func (j *job) do() (d done, err error) {
 	if err != nil {
 		return d, err
 	}
-	asker := New(f.Forget)
+	asker, others := New(f.Forget), flowsHere()
 	once := job{Question: j.Question, Count: 1, AtOnce: 1, Cancel: j.Cancel} // opens what every process opens once
 	once.ask(asker)
 	files, cpu, began := openFiles(), cpuTime(), time.Now()
@@ -94,19 +97,34 @@ func (j *job) do() (d done, err error) {
 		defer close(watched)
 		d.watch(stop)
 	}()
-	d.Answers = j.ask(asker)
+	d.Answers, err = j.askPoorly(asker)
 	d.CPU, d.Took = cpuTime()-cpu, time.Since(began)
 	close(stop)
 	<-watched
-	d.Files = openFiles() - files
+	if d.Files = openFiles() - files; err != nil {
+		return d, err
+	}
 	if j.Question.Protocol == state.UDP {
 		time.Sleep(late) // until then, answers are expected that come too late
 	}
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) { // packets may be on their way
-		if d.Flows = flowsHere(); d.Flows == 0 || time.Now().After(end) {
+		if d.Flows = flowsHere() - others; d.Flows <= 0 || time.Now().After(end) {
 			return d, errors.Join(f.Close(), err)
 		}
 	}
+}
+
+// askPoorly asks, without files if the job says so.
+func (j *job) askPoorly(a *Asker) (map[string]int, error) {
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil || !j.NoFiles {
+		return j.ask(a), err
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: was.Max}); err != nil {
+		return nil, err
+	}
+	answers := j.ask(a)
+	return answers, unix.Setrlimit(unix.RLIMIT_NOFILE, &was)
 }
 
 func (j *job) ask(a *Asker) map[string]int {

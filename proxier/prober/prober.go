@@ -69,31 +69,58 @@ type answerError string
 
 func (e answerError) Error() string { return string(e) }
 
+// ownError is about this node's own socket.
+type ownError struct{ error }
+
 // answerOf says in a few words why a question failed.
 func answerOf(ctx context.Context, err error, c *state.HealthCheck) probe.Answer {
-	fault, why := probe.OtherFault, ""
-	var bad answerError
+	if err == nil {
+		return probe.Answer{}
+	}
+	fault, why := probe.WrongAnswer, state.Clip(err.Error(), 120) // crypto/tls does not understand it
+	_, own := errors.AsType[ownError](err)
+	errno, ofKernel := errors.AsType[unix.Errno](err)
 	switch {
-	case err == nil:
-		fault = probe.NoFault
 	case ctx.Err() != nil:
-		why = "nobody waits for the answer"
-	case errors.As(err, &bad):
-		fault, why = probe.WrongAnswer, string(bad)
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, unix.ETIMEDOUT):
-		fault, why = probe.NoAnswer, "no answer within "+c.Timeout.String()
-	case errors.Is(err, unix.ECONNREFUSED):
-		fault, why = probe.Refused, "connection refused"
-	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
-		fault, why = probe.Reset, "connection reset"
-	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.ENETDOWN):
-		fault, why = probe.NoRoute, "no route to it"
+		fault, why = probe.OtherFault, "nobody waits for the answer"
+	case own:
+		fault = probe.OtherFault
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		fault = probe.NoAnswer
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		fault, why = probe.Closed, "it closed the connection without an answer"
-	default:
-		why = state.Clip(err.Error(), 120)
+	case ofKernel:
+		fault = faultOf(errno)
+	}
+	switch fault {
+	case probe.NoAnswer:
+		why = "no answer within " + c.Timeout.String()
+	case probe.Refused:
+		why = "connection refused"
+	case probe.Reset:
+		why = "connection reset"
+	case probe.NoRoute:
+		why = "no route to it"
 	}
 	return probe.Answer{Fault: fault, Why: why}
+}
+
+// faultOf says what an error of a socket means for the question. Those that are not listed are this node's own, such as no free port,
+// too many open files, no memory, or a filter of programs: then the question could not be asked.
+func faultOf(e unix.Errno) probe.Fault {
+	switch e {
+	case unix.ETIMEDOUT:
+		return probe.NoAnswer
+	case unix.ECONNREFUSED:
+		return probe.Refused
+	case unix.ECONNRESET, unix.ECONNABORTED, unix.EPIPE:
+		return probe.Reset
+	case unix.EHOSTUNREACH, unix.ENETUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.ENONET, // no route, or ICMP errors
+		unix.EINVAL, unix.EACCES, // a route "blackhole" or "prohibit", as packets of clients meet them, too; EACCES: ICMPv6 as well
+		unix.EPROTO, unix.ENOPROTOOPT, unix.EOPNOTSUPP, unix.EMSGSIZE: // rare ICMP errors
+		return probe.NoRoute
+	}
+	return probe.OtherFault
 }
 
 // One question opens several connections, because a packet may get lost on the way there or back: with 2 % of loss, all
@@ -106,7 +133,7 @@ const (
 )
 
 // suspect asks an endpoint under suspicion. It connects again after each stagger without an answer, and last of all to another
-// port of the host. The first answer of the endpoint counts.
+// port of the host. The first answer of the endpoint counts; its silence does not if one of the connections could not be tried.
 func (a *Asker) suspect(ctx context.Context, q *probe.Question) probe.Answer {
 	at := q.At
 	ctx, cancel := context.WithCancel(ctx)
@@ -124,16 +151,19 @@ func (a *Asker) suspect(ctx context.Context, q *probe.Question) probe.Answer {
 	}
 	worst := probe.Answer{Fault: probe.NoAnswer, Why: "no answer within " + patience.String()}
 	for range attempts {
-		switch end := <-ends; end.Fault {
-		case probe.NoFault, probe.Refused:
+		switch end := <-ends; {
+		case end.Good(), end.Fault == probe.Refused:
 			return end
-		case probe.NoAnswer:
-		default:
+		case end.Fault != probe.NoAnswer && worst.Fault != probe.OtherFault:
 			worst = end
 		}
 	}
-	if end := <-host; end.Fault == probe.NoFault || end.Fault == probe.Refused {
+	switch end := <-host; {
+	case worst.Fault == probe.OtherFault:
+	case end.Good(), end.Fault == probe.Refused:
 		return probe.Answer{Fault: probe.HostAnswers, Why: "no answer, but its host answers"}
+	case end.Fault == probe.OtherFault: // nobody knows whether its host answers
+		return end
 	}
 	return worst
 }

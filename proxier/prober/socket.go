@@ -47,7 +47,7 @@ func (a *Asker) open(ctx context.Context, t probe.Target, deadline time.Time) (*
 	family, to := sockaddr(t.At)
 	fd, err := unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
+		return nil, ownError{os.NewSyscallError("socket", err)}
 	}
 	if protocol == unix.IPPROTO_TCP {
 		// A connection that is closed ends with a reset, and leaves no TIME_WAIT behind.
@@ -56,20 +56,21 @@ func (a *Asker) open(ctx context.Context, t probe.Target, deadline time.Time) (*
 	if err == nil {
 		err = hearErrors(fd, family)
 	}
-	if err == nil {
-		err = unix.Connect(fd, to)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, ownError{os.NewSyscallError("setsockopt", err)}
 	}
-	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
+	if err = unix.Connect(fd, to); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		_ = unix.Close(fd)
 		return nil, os.NewSyscallError("connect", err)
 	}
 	c := &conn{
 		forget: a.forget, flow: conntrack.Query{Protocol: protocol, Dst: t.At},
-		File: os.NewFile(uintptr(fd), ""), // after Connect: a socket that was never connected is writable, too
+		File: os.NewFile(uintptr(fd), "socket"), // after Connect: a socket that was never connected is writable, too
 	}
 	c.flow.Src, c.flow.SrcPort = ownAddr(fd)
-	if deadlineErr := c.SetDeadline(deadline); deadlineErr != nil {
-		err = deadlineErr
+	if deadlineErr := c.SetDeadline(deadline); deadlineErr != nil { // nobody would hear an answer
+		err = ownError{deadlineErr}
 	}
 	c.stop = context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) }) // fails only after close
 	if errors.Is(err, unix.EINPROGRESS) {

@@ -274,8 +274,8 @@ func (c *Checker) Answered(q Question, a probe.Answer, now time.Time) {
 	if !c.Once || !a.Good() {
 		c.wait(e)
 	}
-	if len(k.users) == 0 {
-		return // only other checks of the endpoint are left
+	if len(k.users) == 0 || a.Fault == probe.OtherFault {
+		return // only other checks of the endpoint are left, or the question could not be asked
 	}
 	if (a.Connected || a.Fault.Definite()) && !k.Reached {
 		k.Reached = true

@@ -88,6 +88,11 @@ func (d *Detector) Answered(q *Inquiry, a probe.Fault, reached bool, now time.Ti
 	if d.line.Ended(&e.due); e.gone {
 		return
 	}
+	if a == probe.OtherFault && e.Phase != Calm { // it decides nothing
+		e.next = now.Add(d.spread(firstPause))
+		d.line.Put(&e.due, e.Service.Namespace, e.next)
+		return
+	}
 	e.Answer = a
 	switch {
 	case e.Phase == Calm:

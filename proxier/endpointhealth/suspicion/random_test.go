@@ -139,6 +139,10 @@ func (r *rig) answer(q *Inquiry) {
 	if r.dead[q.At] {
 		a = []probe.Fault{probe.NoAnswer, probe.NoAnswer, probe.Refused, probe.NoRoute, probe.HostAnswers}[r.rnd.IntN(5)]
 	}
+	if r.rnd.IntN(8) == 0 { // it could not be asked
+		r.d.Answered(q, probe.OtherFault, true, r.now)
+		return
+	}
 	r.asked[q.At]++
 	if is := (pair{q.endpoint.Service, q.At}); a == probe.NoFault {
 		r.bad[is], r.good[is] = 0, r.good[is]+1
