@@ -92,7 +92,7 @@ func TestTranslated(t *testing.T) {
 			t.Errorf("the first port of a range is refused: %t, another one: %t, one outside: %t", refused(to), refused(within), refused(outside))
 		}
 		w.Remove(web)
-		<-time.After(2 * lingering)
+		<-time.After(3 * lingering)
 		if refused(to) || refused(within) {
 			t.Error("it is refused for longer than the kernel may have the Service")
 		}

@@ -42,7 +42,7 @@ type Monitor struct {
 func New(o Options) *Monitor {
 	granted := &permit{
 		Options: &o, excluded: config.Prefixes(o.Settings.HealthCheckExclude),
-		served: map[state.Name][]span{}, uses: map[span]int{}, ranges: map[netip.Addr][]span{},
+		served: map[state.Name][]span{}, uses: map[span]use{}, ranges: map[netip.Addr][]span{},
 	}
 	m := &Monitor{
 		Options: &o, permit: granted, looks: newLooks(), ledger: newLedger(&o), asker: &asker{permit: granted, ends: make(chan func(), 64)},

@@ -3,6 +3,7 @@ package endpointhealth
 import (
 	"log/slog"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -181,6 +182,48 @@ func BenchmarkFlap(b *testing.B) {
 				w.flip(web, target(0), now)
 				w.mu.Unlock()
 				w.publish(now)
+			}
+		})
+	}
+}
+
+// TestFormerFrontends: a tenant changes one of the many addresses of his Services again and again, or all of them back and forth. What
+// was served lately is kept once, not with each plan.
+func TestFormerFrontends(t *testing.T) {
+	const services, addresses, plans = 4, 4000, 200
+	for name, all := range map[string]int{"one address": 1, "all addresses": addresses} {
+		synctest.Test(t, func(t *testing.T) {
+			w, list := newWorld(t, func(*Options) {}), make([]span, addresses)
+			serve := func(i int) {
+				for j := range list {
+					list[j] = span{numbered(j, uint16(i%services)), 80}
+					if j < all && i/services%2 == 1 {
+						list[j] = span{numbered(addresses+j, uint16(i%services)), 80}
+					}
+				}
+				w.permit.serve(state.Name{Namespace: "tenant", Name: string(rune('a' + i%services))}, slices.Clone(list))
+			}
+			heap := func() uint64 {
+				var m runtime.MemStats
+				runtime.GC()
+				runtime.ReadMemStats(&m)
+				return m.HeapAlloc
+			}
+			for i := range 2 * services { // all there will be
+				serve(i)
+			}
+			before := heap()
+			for i := range plans {
+				serve(i)
+			}
+			more := int64(heap()) - int64(before)
+			t.Logf("%s: %d bytes more", name, more)
+			if more > 4<<20 || len(w.permit.uses) != services*(addresses+all) {
+				t.Errorf("%s: %d bytes more after %d plans, %d uses", name, more, plans, len(w.permit.uses))
+			}
+			<-time.After(3 * lingering)
+			if n := len(w.permit.uses); n != services*addresses {
+				t.Errorf("%s: %d uses are left, want %d", name, n, services*addresses)
 			}
 		})
 	}

@@ -67,10 +67,15 @@ type permit struct {
 	// checked, and so have this node ask whom it must not ask.
 	mu     sync.Mutex
 	served map[state.Name][]span
-	uses   map[span]int          // how often it is in served, or was there lately
+	uses   map[span]use
+	period uint32                // counts sweeps
+	sweeps bool                  // one is due
 	ranges map[netip.Addr][]span // those of uses with several ports
 	node   []netip.Addr          // addresses of the latest Node object: one that is deleted does not take them along
 }
+
+// use is how often a span is in served, and the period in which it was there less often than before.
+type use struct{ n, left uint32 }
 
 // span are ports of an address, from the first to the last.
 type span struct {
@@ -81,7 +86,7 @@ type span struct {
 // maxRanges is how many ranges of an address are looked at. Beyond, all its ports count as served: a tenant can have thousands.
 const maxRanges = 64
 
-// lingering is how long the kernel may have what was removed.
+// lingering is how long the kernel may have what was removed. It is forgotten after this time or twice as long.
 const lingering = 10 * time.Second
 
 // refuses reports whether an endpoint must not be asked.
@@ -158,24 +163,37 @@ func (p *permit) serve(name state.Name, list []span) {
 		return
 	}
 	for _, s := range list {
-		if p.uses[s]++; p.uses[s] == 1 && s.last > s.first.Port() {
+		u, known := p.uses[s]
+		if !known && s.last > s.first.Port() {
 			p.ranges[s.first.Addr()] = append(p.ranges[s.first.Addr()], s)
 		}
+		p.uses[s] = use{u.n + 1, u.left}
+	}
+	for _, s := range before { // what stays has been counted again
+		p.uses[s] = use{p.uses[s].n - 1, p.period}
 	}
 	if p.served[name] = list; len(list) == 0 {
 		delete(p.served, name)
 	}
-	if len(before) > 0 {
-		time.AfterFunc(lingering, func() { p.forget(before) })
+	if len(before) > 0 && !p.sweeps {
+		p.sweeps = true
+		time.AfterFunc(lingering, p.sweep)
 	}
 }
 
-func (p *permit) forget(list []span) {
+// sweep ends a period, and forgets what is served no more since the one before. However often something comes and goes, it lingers
+// once.
+func (p *permit) sweep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.sweeps = false
 	gone := map[netip.Addr]bool{} // addresses of ranges
-	for _, s := range list {
-		if p.uses[s]--; p.uses[s] == 0 {
+	for s, u := range p.uses {
+		switch {
+		case u.n > 0:
+		case u.left == p.period:
+			p.sweeps = true
+		default:
 			delete(p.uses, s)
 			gone[s.first.Addr()] = gone[s.first.Addr()] || s.last > s.first.Port()
 		}
@@ -184,9 +202,13 @@ func (p *permit) forget(list []span) {
 		if !some {
 			continue
 		}
-		if p.ranges[a] = slices.DeleteFunc(p.ranges[a], func(s span) bool { return p.uses[s] == 0 }); len(p.ranges[a]) == 0 {
+		out := func(s span) bool { _, known := p.uses[s]; return !known }
+		if p.ranges[a] = slices.DeleteFunc(p.ranges[a], out); len(p.ranges[a]) == 0 {
 			delete(p.ranges, a)
 		}
+	}
+	if p.period++; p.sweeps {
+		time.AfterFunc(lingering, p.sweep)
 	}
 }
 
@@ -195,7 +217,8 @@ func (p *permit) translates(at netip.AddrPort) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ranges := p.ranges[at.Addr()]
-	return p.uses[span{at, at.Port()}] > 0 || len(ranges) > maxRanges || slices.ContainsFunc(ranges, func(s span) bool {
+	_, known := p.uses[span{at, at.Port()}]
+	return known || len(ranges) > maxRanges || slices.ContainsFunc(ranges, func(s span) bool {
 		return s.first.Port() <= at.Port() && at.Port() <= s.last
 	})
 }
