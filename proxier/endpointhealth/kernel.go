@@ -77,43 +77,67 @@ func suspected(at netip.AddrPort) *probe.Question {
 	return &probe.Question{Target: probe.Target{Protocol: state.TCP, At: at}}
 }
 
-// witness asks witnesses. An API server that answers decides, and so does half of the namespaces. So none of them turns ejection off by
-// endpoints that are silent, nor on by endpoints that are really on this node. API servers need no permit.
+// witness asks witnesses, until their answers decide. API servers need no permit.
 func (a *asker) witness(ctx context.Context, list []witness, end func(suspicion.Witnesses)) {
 	answers, asked := make(chan witness, len(list)), map[string]bool{}
 	for _, of := range list {
-		if of.namespace != "" {
-			asked[of.namespace] = true
-		}
+		asked[of.namespace] = true
 		go func() {
 			of.fault = a.Ask(ctx, suspected(of.at)).Fault
 			answers <- of
 		}()
 	}
-	heard, reached, alone := map[string]bool{}, 0, false // whether one of a namespace answers, and how many namespaces do
-	for i := 0; i < len(list) && (reached == 0 || 2*reached < len(asked)); i++ {
-		of := <-answers
-		is := of.fault == probe.NoFault || of.fault == probe.Refused || of.fault == probe.HostAnswers
-		switch {
-		case of.fault == probe.OtherFault: // it could not be asked
-			continue
-		case of.namespace != "":
-			if is && !heard[of.namespace] {
-				reached++
-			}
-			heard[of.namespace] = heard[of.namespace] || is
-		case is:
-			reached = len(list)
+	v := votes{heard: map[string]bool{}}
+	for range list {
+		v.add(<-answers)
+		if v.server == suspicion.SomeAnswer || !asked[""] && v.say(len(asked)) == suspicion.SomeAnswer {
+			break // the word of an API server comes before others
 		}
-		alone = alone || of.alone
 	}
-	all := suspicion.NoWitness
-	if reached > 0 && 2*reached >= len(heard) {
-		all = suspicion.SomeAnswer
-	} else if alone || len(heard) > 1 {
-		all = suspicion.AllSilent
+	a.end(ctx, func() { end(v.say(len(v.heard))) })
+}
+
+// votes are what witnesses answered.
+type votes struct {
+	heard  map[string]bool // namespaces, and whether a witness of them answers
+	server suspicion.Witnesses
+	alone  bool // one was asked whose silence counts alone
+}
+
+func (v *votes) add(of witness) {
+	is := of.fault == probe.NoFault || of.fault == probe.Refused || of.fault == probe.HostAnswers
+	switch {
+	case of.fault == probe.OtherFault:
+		return // it could not be asked
+	case of.namespace != "":
+		v.heard[of.namespace] = v.heard[of.namespace] || is
+	case is:
+		v.server = suspicion.SomeAnswer
+	case v.server == suspicion.NoWitness:
+		v.server = suspicion.AllSilent
 	}
-	a.end(ctx, func() { end(all) })
+	v.alone = v.alone || of.alone
+}
+
+// say judges the answers. An API server that answers decides, and so does half of the namespaces, of which two must answer if the API
+// servers are silent. So no tenant turns ejection off by endpoints that are silent, nor on by endpoints that are really on this node.
+func (v *votes) say(namespaces int) suspicion.Witnesses {
+	answer, least := 0, max(1, (namespaces+1)/2)
+	for _, is := range v.heard {
+		if is {
+			answer++
+		}
+	}
+	if v.server == suspicion.AllSilent {
+		least = max(2, least)
+	}
+	switch {
+	case v.server == suspicion.SomeAnswer, answer >= least:
+		return suspicion.SomeAnswer
+	case v.alone, len(v.heard) > 1:
+		return suspicion.AllSilent
+	}
+	return suspicion.NoWitness
 }
 
 // end hands an answer over. A question that has ended because the process ends has no answer.

@@ -85,6 +85,8 @@ func TestWitness(t *testing.T) {
 		"one of three namespaces answers":            {[][]witness{of("a", 1), of("b", 5), of("c", 2)}, suspicion.AllSilent},
 		"one of three, two of which can be asked":    {[][]witness{of("a", 6), of("b", 5), of("c", 2)}, suspicion.SomeAnswer},
 		"two of four, and the API server is silent":  {[][]witness{of("", 1), of("a", 1), of("b", 5), of("c", 2), of("d", 3)}, suspicion.SomeAnswer},
+		"one of two, and the API server is silent":   {[][]witness{of("", 1), of("a", 1), of("b", 5)}, suspicion.AllSilent},
+		"one, and the API server is silent":          {[][]witness{of("a", 5), of("", 1)}, suspicion.AllSilent},
 		"one of three, and the API server is silent": {[][]witness{of("", 1), of("a", 1), of("b", 5, 5), of("c", 2)}, suspicion.AllSilent},
 	} {
 		got := suspicion.Witnesses(99)

@@ -135,31 +135,9 @@ const (
 	maxServers   = 2 // API servers
 )
 
-// witnesses chooses API servers and endpoints on other nodes. Tenants write endpoints, their nodes and what is under suspicion, so
-// namespaces have turns, and what one of them doubts excludes nobody else's endpoints: others are only preferred.
+// witnesses chooses API servers and endpoints on other nodes. Namespaces have turns.
 func (w *walker) witnesses(doubts map[string]suspicion.Doubts) []witness {
-	all, failing := w.Store.Slices(), map[string]bool{}
-	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	for _, of := range doubts {
-		maps.Copy(failing, of.Nodes)
-	}
-	found := map[string][]netip.AddrPort{}
-	for _, sure := range []bool{true, false} {
-		for _, sl := range all {
-			namespace := sl.Service.Namespace
-			own := doubts[namespace]
-			elsewhere := func(e *state.Endpoint) bool {
-				return e.Ready && e.Node != w.Settings.NodeName && !own.Nodes[e.Node] && !own.Addrs[e.Addr] && !(sure && failing[e.Node])
-			}
-			for at := range tcpPorts([]*state.Slice{sl}, elsewhere) { // one is tried: a tenant may write very many that are refused
-				if of := found[namespace]; len(of) < maxWitnesses && !slices.Contains(of, at) && !w.refuses(at) {
-					found[namespace] = append(of, at)
-				}
-				break
-			}
-		}
-	}
-	list := w.servers()
+	list, found := w.servers(), w.elsewhere(doubts)
 	most := len(list) + maxWitnesses
 	namespaces := slices.Collect(maps.Keys(found)) // in no order
 	for i := range maxWitnesses {
@@ -172,6 +150,43 @@ func (w *walker) witnesses(doubts map[string]suspicion.Doubts) []witness {
 		}
 	}
 	return list
+}
+
+// elsewhere finds some endpoints of each namespace on other nodes. Tenants write endpoints and the names of their nodes, so bad
+// answers in one namespace exclude nobody else's endpoints: those on nodes without bad answers are only preferred.
+func (w *walker) elsewhere(doubts map[string]suspicion.Doubts) map[string][]netip.AddrPort {
+	all, failing := w.Store.Slices(), map[string]bool{}
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, of := range doubts {
+		maps.Copy(failing, of.Nodes)
+	}
+	better, others := map[string][]netip.AddrPort{}, map[string][]netip.AddrPort{}
+	for _, sl := range all {
+		namespace := sl.Service.Namespace
+		own := doubts[namespace]
+		for _, sure := range []bool{true, false} {
+			found := others
+			if sure {
+				found = better
+			}
+			may := func(e *state.Endpoint) bool {
+				return e.Ready && e.Node != w.Settings.NodeName && !own.Nodes[e.Node] && !own.Addrs[e.Addr] && failing[e.Node] != sure
+			}
+			if len(found[namespace]) == maxWitnesses {
+				break
+			}
+			for at := range tcpPorts([]*state.Slice{sl}, may) { // one is tried: a tenant may write very many that are refused
+				if !slices.Contains(found[namespace], at) && !w.refuses(at) {
+					found[namespace] = append(found[namespace], at)
+				}
+				break
+			}
+		}
+	}
+	for namespace, list := range others {
+		better[namespace] = append(better[namespace], list...)
+	}
+	return better
 }
 
 // servers chooses API servers elsewhere. A cluster IP may lead to one on this node.

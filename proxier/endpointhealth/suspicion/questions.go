@@ -33,8 +33,8 @@ type Inquiry struct {
 	endpoint  *endpoint
 }
 
-// Doubts are what a namespace has under suspicion. Its own endpoints there are no witnesses. Those of other namespaces are, because
-// it may write any address, and name any node.
+// Doubts are where endpoints of a namespace gave a bad answer. Its own endpoints there are no witnesses. Those of other namespaces are,
+// because it may write any address, and name any node.
 type Doubts struct {
 	Nodes map[string]bool
 	Addrs map[netip.Addr]bool
@@ -239,12 +239,15 @@ func (d *Detector) Witnessed(w Witnesses, now time.Time) {
 func (d *Detector) askWitnesses() *Inquiry {
 	q := &Inquiry{Witnesses: true, Doubts: map[string]Doubts{}}
 	for e := range d.all {
+		if e.Phase != Failed && e.fails == 0 {
+			continue // anybody can raise a suspicion
+		}
 		of, known := q.Doubts[e.Service.Namespace]
 		if !known {
 			of = Doubts{map[string]bool{}, map[netip.Addr]bool{}}
 			q.Doubts[e.Service.Namespace] = of
 		}
-		if of.Addrs[e.At.Addr()] = true; e.Phase != Calm && e.Word.Node != "" {
+		if of.Addrs[e.At.Addr()] = true; e.Word.Node != "" {
 			of.Nodes[e.Word.Node] = true
 		}
 	}
