@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
@@ -319,6 +321,59 @@ func TestFullHeldBack(t *testing.T) {
 		t.Errorf("%d of %d clients were held back; the set has room for %d", late, clients, size)
 	}
 	top.expectOutcome(t, lab.Outside, question(tcp, netip.AddrPortFrom(serviceIP(program.IPv4, 2), 80)), lab.Answered)
+}
+
+// TestFloodOfRefusals: a tenant sends himself more connections that are refused than there is room for clients. Most of these refusals
+// pass, and those to the clients of another tenant are held back. All numbers are a 512th of the real ones.
+func TestFloodOfRefusals(t *testing.T) {
+	const scale = 512
+	size, share := uint32(program.HeldBackLimit/scale), program.HeldBackLimit/scale/64
+	top, e := newHeldTopology(t, func(e *Engine) {
+		for _, tb := range e.tables {
+			tb.Defs[program.HeldBack].Size, tb.Defs[program.JustHeldBack].Size = size, size
+			for _, id := range []program.SetID{program.HoldsRefusals, program.HoldsRefusalsNodePorts, program.RangeHoldsRefusals} {
+				tb.Defs[id].Rate /= scale
+			}
+		}
+	})
+	for _, f := range program.Families() {
+		mustSet(t, e, heldPort(f, 1, true, podEndpoint(f, "b", closedPort)),
+			heldPort(f, 2, true, podEndpoint(f, "b", closedPort), podEndpoint(f, "c", firstPodPort)))
+	}
+	mustApply(t, e)
+	for _, f := range program.Families() {
+		for i, fe := range heldPort(f, 1, true).Frontends {
+			before, began := top.heldBack(t)[f], time.Now()
+			top.At(t, lab.Outside).MustDo(t, func() error { return connectOften(t, placeOf(&fe, f), int(size)+share) })
+			seconds := int(time.Since(began)/time.Second) + 1
+			if n := top.heldBack(t)[f] - before; n == 0 || n > share/2+seconds {
+				t.Errorf("%s: %d refusals were held back within %d s; the share of a frontend is %d at once and %d a second", placeOf(&fe, f), n, seconds,
+					share/2, e.tables[f.Index()].Defs[program.HoldsRefusals].Rate)
+			}
+			other := heldPort(f, 2, true).Frontends[i]
+			top.expectLate(t, lab.Outside, question(tcp, placeOf(&other, f)))
+		}
+	}
+}
+
+// connectOften begins connections from many ports. They end with the test.
+func connectOften(t *testing.T, to netip.AddrPort, n int) error {
+	var at unix.Sockaddr = &unix.SockaddrInet4{Addr: [4]byte(to.Addr().AsSlice()), Port: int(to.Port())}
+	domain := unix.AF_INET
+	if to.Addr().Is6() {
+		at, domain = &unix.SockaddrInet6{Addr: to.Addr().As16(), Port: int(to.Port())}, unix.AF_INET6
+	}
+	for range n {
+		fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		if err := unix.Connect(fd, at); err != nil && !errors.Is(err, unix.EINPROGRESS) && !errors.Is(err, unix.ECONNREFUSED) {
+			return err
+		}
+	}
+	return nil
 }
 
 // TestOtherErrorsPass: a frontend of UDP beside one that holds back refuses at once, and its endpoint is not noticed.

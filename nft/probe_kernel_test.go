@@ -76,7 +76,7 @@ type withoutExpression struct {
 func (k withoutExpression) Send(b *kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) {
 	for _, m := range b.Messages {
 		message := string(b.Buf[m.Start:])
-		if m.Operation.Kind == program.AddRule && strings.Contains(message[:nextMessage(message)], "\x01\x00"+k.name+"\x00") {
+		if (m.Operation.Kind == program.AddRule || m.Operation.Kind == program.AddSet) && strings.Contains(message[:nextMessage(message)], "\x01\x00"+k.name+"\x00") {
 			return kernel.Rejected, &nlmsg.Ack{Seq: m.Seq, Errno: unix.ENOENT}, unix.ENOENT
 		}
 	}
@@ -94,7 +94,7 @@ func nextMessage(batch string) int {
 func TestProbeModules(t *testing.T) {
 	n := newNamespace(t)
 	c := n.engine(t).conn
-	for _, name := range []string{"numgen", "hash", "ct", "fib", "reject", "nat", "masq", "dynset"} {
+	for _, name := range []string{"numgen", "hash", "ct", "fib", "reject", "nat", "masq", "limit", "dynset"} {
 		result, err := kernel.TryFeatures(withoutExpression{c, name}, []program.Family{program.IPv4}, program.Features())
 		if err != nil {
 			t.Fatal(err)

@@ -90,6 +90,12 @@ func TestTakeoverReplaces(t *testing.T) {
 			map affinity { typeof meta priority . ip saddr : meta priority; size 1048576; flags dynamic,timeout;
 				elements = { 0:2 . 10.0.0.1 timeout 3h : 10:2 };% }%
 			chain recall { meta priority set meta priority . ip saddr map @affinity;% }% }%`,
+		"refusals without limits": `table ip verdict {% comment "verdict layout 1"%
+			set holds-refusals { type ipv4_addr . inet_proto . inet_service; counter; elements = { 10.96.0.1 . tcp . 80 };% }%
+			set held-back { type ipv4_addr . inet_service; size 65536; flags dynamic,timeout; counter;
+				elements = { 10.0.0.1 . 80 timeout 3h };% }%
+			chain refusal-tcp { meta l4proto tcp ct original ip saddr . ct original proto-src @held-back return;%
+				ip daddr . meta l4proto . th dport @holds-refusals drop;% }% }%`,
 		"another layout": `table ip verdict {% comment "verdict layout 99"%
 			map affinity { type ipv4_addr : ipv4_addr; flags dynamic,timeout; size 10;% }%
 			chain x { type filter hook input priority 0; policy accept;% drop;% }% }%`,

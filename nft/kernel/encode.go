@@ -233,13 +233,38 @@ func (b *Batch) addSet(o *program.Operation) {
 	}
 	b.setDescription(d)
 	b.Bytes(unix.NFTA_SET_USERDATA, d.UserData())
-	if d.Counter {
-		e := b.Nest(setExpr)
-		b.Text(unix.NFTA_EXPR_NAME, "counter")
-		b.Unnest(b.Nest(unix.NFTA_EXPR_DATA))
-		b.Unnest(e)
-	}
+	b.addElementExprs(d)
 	b.End(start)
+}
+
+// addElementExprs writes what the kernel evaluates when a look-up finds an element. The limit is first, so the counter counts
+// only what it lets through.
+func (b *Batch) addElementExprs(d *program.Set) {
+	if d.Rate == 0 {
+		if d.Counter {
+			b.expr(setExpr, "counter", func() {})
+		}
+		return
+	}
+	list := b.Nest(setExprs)
+	b.expr(unix.NFTA_LIST_ELEM, "limit", func() {
+		b.Bytes(unix.NFTA_LIMIT_RATE, binary.BigEndian.AppendUint64(nil, d.Rate))
+		b.Bytes(unix.NFTA_LIMIT_UNIT, binary.BigEndian.AppendUint64(nil, 1)) // a second
+		b.Uint32(unix.NFTA_LIMIT_BURST, d.Burst())
+	})
+	if d.Counter {
+		b.expr(unix.NFTA_LIST_ELEM, "counter", func() {})
+	}
+	b.Unnest(list)
+}
+
+func (b *Batch) expr(kind uint16, name string, data func()) {
+	e := b.Nest(kind)
+	b.Text(unix.NFTA_EXPR_NAME, name)
+	inner := b.Nest(unix.NFTA_EXPR_DATA)
+	data()
+	b.Unnest(inner)
+	b.Unnest(e)
 }
 
 // setDescription writes the size of a bounded set, and the components of a key that is a range.
@@ -418,5 +443,8 @@ func readComment(udata []byte) string {
 // tableUserData is NFTA_TABLE_USERDATA (kernel 5.10), which x/sys does not have.
 const tableUserData = 6
 
-// setExpr is NFTA_SET_EXPR (kernel 5.7), which x/sys does not have.
-const setExpr = 17
+// NFTA_SET_EXPR (kernel 5.7) and NFTA_SET_EXPRESSIONS (5.11), which x/sys does not have.
+const (
+	setExpr  = 17
+	setExprs = 18
+)

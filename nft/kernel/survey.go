@@ -171,7 +171,11 @@ func (was Existing) addSet(a nlmsg.Attributes) {
 		case unix.NFTA_SET_USERDATA:
 			is.UserData = string(a.Value)
 		case setExpr:
-			is.Counter = a.Nested().Find(unix.NFTA_EXPR_NAME).Text() == "counter"
+			readElementExpr(a.Nested(), &is)
+		case setExprs:
+			for list := a.Nested(); list.Next(); {
+				readElementExpr(list.Nested(), &is)
+			}
 		case unix.NFTA_SET_DESC:
 			is.Size = a.Nested().Find(unix.NFTA_SET_DESC_SIZE).Uint32()
 		case unix.NFTA_SET_TIMEOUT:
@@ -185,6 +189,15 @@ func (was Existing) addSet(a nlmsg.Attributes) {
 		if count >= 0 {
 			was.Counts[name] = count
 		}
+	}
+}
+
+func readElementExpr(e nlmsg.Attributes, is *program.SetShape) {
+	switch e.Find(unix.NFTA_EXPR_NAME).Text() {
+	case "counter":
+		is.Counter = true
+	case "limit":
+		is.Rate = e.Find(unix.NFTA_EXPR_DATA).Nested().Find(unix.NFTA_LIMIT_RATE).Uint64()
 	}
 }
 

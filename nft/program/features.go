@@ -53,6 +53,11 @@ func Features() []Feature {
 		{"counters in dynamic sets", "nf_tables, nft_hash, nft_counter", base, one(func(p Program) rule.Rule {
 			return rule.Rule{rule.TCPOnly(), rule.IsReset(), suspect(Refusing, rule.Key{rule.Daddr(p.Family), rule.TCPDport()})}
 		})},
+		{"limits of elements", "nf_tables, nft_limit, nft_counter", base, one(func(p Program) rule.Rule {
+			frontend := rule.Key{rule.Daddr(p.Family), rule.L4Proto(), rule.Dport()}
+			return rule.Rule{rule.TCPOnly(), rule.In(HoldsRefusals, frontend...), rule.In(HoldsRefusalsNodePorts, frontend[1:]...),
+				rule.In(RangeHoldsRefusals, frontend...), rule.AddTo(HeldBack, rule.Key{frontend[0], rule.TCPDport()}, heldBackTimeout)}
+		})},
 		{"numgen random", "nft_numgen", base, drawing(Random)},
 		{"numgen inc", "nft_numgen", base, drawing(InTurn)},
 		{"jhash", "nft_hash", base, drawing(SourceHash)},

@@ -44,6 +44,7 @@ func TestFieldsOfSet(t *testing.T) {
 		"Data":    func(d *Set) { d.Data = nil },
 		"typeof":  func(d *Set) { d.typeof = nil },
 		"Counter": func(d *Set) { d.Counter = true }, "Interval": func(d *Set) { d.Interval = true },
+		"Rate":    func(d *Set) { d.Rate++ },
 		"Dynamic": func(d *Set) { d.Dynamic = true }, "Ports": func(d *Set) { d.Ports = true },
 	}, fields.Ignored{
 		"Name": "sets are found by name",

@@ -20,6 +20,7 @@ type Set struct {
 	Data     []Type
 	typeof   *Typeof // the declaration names expressions instead of types
 	Counter  bool    // each element counts its packets
+	Rate     uint64  // how many look-ups of an element hit in a second; after a pause, four times as many; 0: all of them
 	Interval bool    // the key is a range of addresses
 	// Ports is set if the last component of the key is a range of ports. The key of an element is then twice as long: the
 	// key with the first port, and the key with the last one.
@@ -48,14 +49,20 @@ func (d *Set) Flags() uint32 {
 	if d.Ports {
 		flags |= unix.NFT_SET_INTERVAL | setConcat
 	}
+	if d.Rate > 0 {
+		flags |= setOfExprs
+	}
 	if d.Dynamic {
 		flags |= unix.NFT_SET_TIMEOUT | unix.NFT_SET_EVAL
 	}
 	return flags
 }
 
-// setConcat is NFT_SET_CONCAT (kernel 5.6), which x/sys does not have.
-const setConcat = 0x80
+// NFT_SET_CONCAT (kernel 5.6) and NFT_SET_EXPR (5.11), which x/sys does not have.
+const (
+	setConcat  = 0x80
+	setOfExprs = 0x100
+)
 
 func KeyType(types []Type) uint32 {
 	var m uint32
@@ -102,11 +109,21 @@ func (d *Set) Declaration() []string {
 	case d.Interval || d.Ports:
 		lines = append(lines, "flags interval")
 	}
+	var each []string
+	if d.Rate > 0 {
+		each = append(each, fmt.Sprintf("limit rate %d/second burst %d packets", d.Rate, d.Burst()))
+	}
 	if d.Counter {
-		lines = append(lines, "counter")
+		each = append(each, "counter")
+	}
+	if each != nil {
+		lines = append(lines, strings.Join(each, " "))
 	}
 	return lines
 }
+
+// Burst is how many look-ups of an element hit at once.
+func (d *Set) Burst() uint32 { return 4 * uint32(d.Rate) }
 
 // MapData is the type and length of a map's data, as the kernel numbers them.
 func (d *Set) MapData() (kind, length uint32) {
@@ -124,6 +141,7 @@ type SetShape struct {
 	Flags, KeyType, KeyLen, DataType, DataLen uint32
 
 	Counter  bool
+	Rate     uint64
 	UserData string // from which nft makes its listing
 	Tuning
 }
@@ -138,7 +156,7 @@ type Tuning struct {
 func (d *Set) Shape() SetShape {
 	s := SetShape{
 		Flags: d.Flags(), KeyType: KeyType(d.Key), KeyLen: uint32(KeyLength(d.Key)),
-		Counter: d.Counter, UserData: string(d.UserData()), Tuning: Tuning{Size: d.Size},
+		Counter: d.Counter, Rate: d.Rate, UserData: string(d.UserData()), Tuning: Tuning{Size: d.Size},
 	}
 	if d.IsMap() {
 		s.DataType, s.DataLen = d.MapData()

@@ -187,10 +187,10 @@ func (p Program) Sets() [SetCount]Set {
 		Unanswered: suspectSet(addr),
 		Refusing:   suspectSet(addr),
 
-		HoldsRefusals:          {Key: frontend, Counter: true},
-		HoldsRefusalsNodePorts: {Key: nodePort, Counter: true},
-		HeldBack:               {Key: []Type{addr, TypePort}, Dynamic: true, Counter: true, Size: HeldBackLimit},
-		JustHeldBack:           {Key: []Type{addr, TypePort}, Dynamic: true, Counter: true, Size: HeldBackLimit},
+		HoldsRefusals:          {Key: frontend, Counter: true, Rate: HeldBackRate},
+		HoldsRefusalsNodePorts: {Key: nodePort, Counter: true, Rate: HeldBackRate},
+		HeldBack:               {Key: []Type{addr, TypePort}, Dynamic: true, Size: HeldBackLimit},
+		JustHeldBack:           {Key: []Type{addr, TypePort}, Dynamic: true, Size: HeldBackLimit},
 
 		Answers:               {Key: []Type{addr, TypePort}, Data: []Type{addr, TypePort}},
 		RangeServices:         {Key: frontend, Data: number, Counter: true},
@@ -199,7 +199,7 @@ func (p Program) Sets() [SetCount]Set {
 		RangeFirewalled:       {Key: frontend, Data: number},
 		RangeNoEndpoints:      {Key: frontend, Counter: true},
 		RangeNoLocalEndpoints: {Key: frontend, Counter: true},
-		RangeHoldsRefusals:    {Key: frontend, Counter: true},
+		RangeHoldsRefusals:    {Key: frontend, Counter: true, Rate: HeldBackRate},
 		Addresses:             toAddress,
 		StickyAddresses:       {Key: number, Data: []Type{addr}},
 	}
@@ -234,5 +234,12 @@ func suspect(set SetID, endpoint rule.Key) rule.Statement {
 	return rule.AddTo(set, endpoint, SuspectTimeout)
 }
 
-// HeldBackLimit is the size of the set "held-back".
-const HeldBackLimit = 65536
+// HeldBackLimit is the size of the set "held-back", and of "just-held-back". Their elements have no counters, because a counter
+// takes 16 bytes for each processor of the node.
+const HeldBackLimit = 1 << 18
+
+// HeldBackRate is how many refusals a second a frontend holds back in the long run; after a pause, it holds back four times as
+// many at once. So a frontend never has more than a 64th of the set, even if somebody sends it packets of forged clients: they
+// are in it for 3 seconds, and the kernel removes them within another one. (Clients of ICMP errors stay longer: a 39th.) Many
+// frontends fill the set only if endpoints refuse 65,536 connections a second.
+const HeldBackRate = HeldBackLimit / 64 / 8
