@@ -402,3 +402,48 @@ func TestFormer(t *testing.T) {
 		t.Error("a frontend without flows was asked for")
 	}
 }
+
+// TestCleanByNamespace: a cleaning for one namespace leaves the flows of another one alone, which go with the next. What a cleaning
+// of both took is the cause of the one with the flows.
+func TestCleanByNamespace(t *testing.T) {
+	n, tr := newNamespace(t), NewTracker()
+	const flows = 20
+	set := func(namespace, addr string, endpoint int) {
+		tr.Set(state.Name{Namespace: namespace, Name: "dns"}, service(fmt.Sprintf("%s:53>10.0.0.%d:53", addr, endpoint)))
+	}
+	left := map[string]int{"10.96.0.10": flows, "10.96.0.11": 1}
+	for addr, of := range map[string]string{"10.96.0.10": "hostile", "10.96.0.11": "shop"} {
+		set(of, addr, 1)
+		for i := range left[addr] {
+			n.add(t, fmt.Sprintf("udp 10.9.0.1:%d %s:53 10.0.0.1:53", 1000+i, addr))
+		}
+	}
+	settle(tr)
+	set("hostile", "10.96.0.10", 2)
+	set("shop", "10.96.0.11", 2)
+	c := n.cleaner(t)
+	clean := func(namespaces ...string) Stale {
+		t.Helper()
+		s := tr.Stale(namespaces...)
+		if _, err := c.Clean(s, nil); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	both := clean("none", "shop") // of which the first one has nothing to clean
+	if got := both.Causes(flowsOfWalk + 1); got["none"] != flowsOfWalk/2 || got["shop"] != flowsOfWalk/2+1 {
+		t.Errorf("a flow and a walk are caused by %v", got)
+	}
+	tr.Done()
+	if got := n.flows(t); len(got) != flows || !slices.Equal(tr.Waiting(), []string{"hostile"}) {
+		t.Fatalf("left: %v; %v waits; want the flows of the other namespace", got, tr.Waiting())
+	}
+	set("shop", "10.96.0.11", 3)
+	all := clean(tr.Waiting()...)
+	if got := all.Causes(flowsOfWalk + flows); got["shop"] != flowsOfWalk/2 || got["hostile"] != flowsOfWalk/2+flows {
+		t.Errorf("%d flows and a walk are caused by %v", flows, got)
+	}
+	if tr.Done(); len(n.flows(t)) > 0 || len(tr.Waiting()) > 0 {
+		t.Errorf("left: %v; %v waits", n.flows(t), tr.Waiting())
+	}
+}

@@ -20,7 +20,7 @@ func stale(old, next *plan.Service) Stale {
 		settle(tr)
 	}
 	tr.Set(name("web"), next)
-	return tr.Stale()
+	return tr.all()
 }
 
 // fakeTable is a kernel with faults.

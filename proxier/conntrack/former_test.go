@@ -53,7 +53,7 @@ func TestTrackerWithFormerFrontends(t *testing.T) {
 			tracker := NewTracker(frontend(gone), frontend(kept), nodePort)
 			tracker.Set(name("web"), tt.now)
 			for range 2 { // the first cleaning fails
-				s := tracker.Stale()
+				s := tracker.all()
 				for line, stale := range map[string]bool{
 					gone + " 10.0.0.1:53":            true,
 					gone + " " + gone:                false,
@@ -69,7 +69,7 @@ func TestTrackerWithFormerFrontends(t *testing.T) {
 				}
 			}
 			tracker.Done()
-			if s := tracker.Stale(); !s.Empty() {
+			if s := tracker.all(); !s.Empty() {
 				t.Error("former frontends are cleaned again")
 			}
 		})

@@ -19,7 +19,8 @@ import (
 // without an answer, the kernel walks over its whole table.
 type leftOuts struct {
 	services map[state.Name]*leftOut
-	wait     bool // connections to some of them may still have to be deleted
+	wait     bool     // connections to some of them may still have to be deleted
+	looking  []string // the namespaces whose connections are being deleted
 }
 
 // leftOut is what is known of one Service.
@@ -70,10 +71,27 @@ func leftOutOf(p *plan.Service) (list []netip.AddrPort) {
 	return list
 }
 
-// unanswered lists, by frontend, the endpoints whose connections without an answer are to be deleted. The lists are sorted.
-func (l *leftOuts) unanswered() map[Frontend][]netip.AddrPort {
+// waiting lists the namespaces of endpoints whose connections without an answer are to be deleted.
+func (l *leftOuts) waiting() (namespaces []string) {
+	if !l.wait {
+		return nil
+	}
+	for n, is := range l.services {
+		if is.frontends != nil && !slices.Contains(namespaces, n.Namespace) {
+			namespaces = append(namespaces, n.Namespace)
+		}
+	}
+	l.wait = namespaces != nil
+	return namespaces
+}
+
+// unanswered lists these endpoints of some namespaces by frontend. The lists are sorted.
+func (l *leftOuts) unanswered(namespaces []string) map[Frontend][]netip.AddrPort {
 	out := map[Frontend][]netip.AddrPort{}
-	for _, is := range l.services {
+	for n, is := range l.services {
+		if !slices.Contains(namespaces, n.Namespace) {
+			continue
+		}
 		for _, f := range is.frontends {
 			list := is.endpoints
 			if before := out[f]; before != nil { // the frontend has moved from one Service to another
@@ -86,13 +104,11 @@ func (l *leftOuts) unanswered() map[Frontend][]netip.AddrPort {
 	return out
 }
 
-// done records that the connections are deleted that unanswered listed at a revision.
+// done records that the connections are deleted that unanswered listed last, at a revision.
 func (l *leftOuts) done(revision uint64) {
-	l.wait = false
-	for _, is := range l.services {
-		if is.revision <= revision {
+	for n, is := range l.services {
+		if is.revision <= revision && slices.Contains(l.looking, n.Namespace) {
 			is.frontends = nil
 		}
-		l.wait = l.wait || is.frontends != nil
 	}
 }

@@ -50,7 +50,7 @@ func TestUnansweredAreDeleted(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = c.Close() }() // nothing is written
-			results, err := c.Clean(tr.Stale(), nil)
+			results, err := c.Clean(tr.LeftOut(tr.WaitingLeftOut()...), nil)
 			if err != nil || len(results) != 1 || results[0].Unanswered != 3 {
 				t.Errorf("%+v, %v; wanted 3 connections deleted", results, err)
 			}
@@ -77,8 +77,7 @@ func leavesOut(family state.Family, at, endpoint netip.AddrPort) *plan.Service {
 }
 
 func empty(tr *Tracker) bool {
-	s := tr.Stale()
-	return s.Empty()
+	return len(tr.Waiting())+len(tr.WaitingLeftOut()) == 0
 }
 
 // carriedByIPVS adds a connection as IPVS leaves it: not translated by NAT rules, and expecting answers of the endpoint.

@@ -1,10 +1,13 @@
 package conntrack
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // TestNodePortAddressesChange: which flows are stale after a node port has got and lost addresses.
@@ -44,7 +47,7 @@ func TestNodePortAddressesChange(t *testing.T) {
 			tr.Set(name("web"), tt.next)
 			tr.SetNodePortAddresses(tt.is)
 			for range 2 { // the first cleaning fails
-				s := tr.Stale()
+				s := tr.all()
 				for _, line := range tt.stale {
 					if !s.has(flow(line), addrSet(tt.is)) {
 						t.Errorf("%s is kept", line)
@@ -57,7 +60,7 @@ func TestNodePortAddressesChange(t *testing.T) {
 				}
 			}
 			tr.Done()
-			if s := tr.Stale(); !s.Empty() || tr.removed != 0 {
+			if s := tr.all(); !s.Empty() || tr.removed != 0 {
 				t.Errorf("after the cleaning, %d frontends are looked at, and %d count as removed", len(s.targets.at), tr.removed)
 			}
 		})
@@ -74,7 +77,7 @@ func TestAnotherAddressGoes(t *testing.T) {
 		tr.Set(name("other"), service(addr+":30053>10.0.0.2:53"))
 		settle(tr)
 		tr.Set(name("other"), nil)
-		if s := tr.Stale(); len(s.targets.at) != want {
+		if s := tr.all(); len(s.targets.at) != want {
 			t.Errorf("%s is gone: %d frontends are looked at, want %d", addr, len(s.targets.at), want)
 		}
 	}
@@ -88,7 +91,7 @@ func TestNodePortAddressComesBack(t *testing.T) {
 	settle(tr)
 	tr.SetNodePortAddresses(nil)
 	tr.SetNodePortAddresses(at)
-	s := tr.Stale()
+	s := tr.all()
 	if !s.has(flow("192.0.2.1:30053 192.0.2.1:30053"), addrSet(at)) || s.has(flow("192.0.2.1:30053 10.0.0.1:53"), addrSet(at)) {
 		t.Error("the flows are not those of the node port")
 	}
@@ -102,7 +105,7 @@ func TestNodePortTakesOver(t *testing.T) {
 	tr.Set(name("other"), service("192.0.2.1:30053>10.0.0.2:53"))
 	settle(tr)
 	tr.Set(name("other"), nil)
-	s := tr.Stale()
+	s := tr.all()
 	if !s.has(flow("192.0.2.1:30053 10.0.0.2:53"), addrSet(at)) || s.has(flow("192.0.2.1:30053 10.0.0.1:53"), addrSet(at)) {
 		t.Error("the flows are not those of the node port")
 	}
@@ -117,10 +120,10 @@ func TestAddressGoesWithExternalIP(t *testing.T) {
 	tr.Set(name("other"), service("192.0.2.2:30053>10.0.0.2:53"))
 	settle(tr)
 	tr.Set(name("other"), nil)
-	tr.Stale()
+	tr.all()
 	tr.SetNodePortAddresses(at[:1])
 	tr.Done()
-	s := tr.Stale()
+	s := tr.all()
 	if !s.has(flow("192.0.2.2:30053 10.0.0.1:53"), addrSet(at[:1])) || s.has(flow("192.0.2.1:30053 10.0.0.1:53"), addrSet(at[:1])) {
 		t.Error("the flows to the address that is gone stay, or others go")
 	}
@@ -131,8 +134,43 @@ func TestFormerNodePort(t *testing.T) {
 	at, tr := []netip.Addr{netip.MustParseAddr("192.0.2.1")}, NewTracker(frontend("192.0.2.1:30053"), frontend("192.0.2.2:30053"))
 	tr.Set(name("web"), service("*4:30053>10.0.0.1:53"))
 	tr.SetNodePortAddresses(at)
-	s := tr.Stale()
+	s := tr.all()
 	if !s.has(flow("192.0.2.2:30053 10.0.0.1:53"), addrSet(at)) || s.has(flow("192.0.2.1:30053 10.0.0.1:53"), addrSet(at)) {
 		t.Error("the flows of a former node port are not judged by its address")
 	}
+}
+
+// TestSuccessorOfAnotherNamespace: what one namespace gives up is served by another one, whose cleaning comes first. The later
+// cleaning of the first namespace must know that the flows are good.
+func TestSuccessorOfAnotherNamespace(t *testing.T) {
+	for gone, successor := range map[string]string{
+		"192.168.0.1:30053": "*4:30053", "*4:30053": "192.168.0.1:30053", "192.168.0.1:30000-30100": "*4:30053",
+		"192.168.0.1:30053 ": "192.168.0.1:30000-30100", "192.168.0.1:30000-30100 ": "192.168.0.1:30053",
+		"192.168.0.1:30050-30060": "192.168.0.1:30000-30100", "*4:30053 ": "192.168.0.1:30000-30100",
+	} {
+		tr := NewTracker()
+		tr.SetNodePortAddresses(nodePortAddrs)
+		a, b := state.Name{Namespace: "a", Name: "web"}, state.Name{Namespace: "b", Name: "web"}
+		ends := func(of string, i int) *plan.Service {
+			return service(fmt.Sprintf("%s>10.0.0.%d:%s", of, i, firstPort(of)))
+		}
+		tr.Set(a, ends(gone, 1))
+		settle(tr)
+		tr.Set(a, nil)
+		tr.Set(b, ends(successor, 2))
+		tr.Stale("b")
+		tr.Done()
+		s := tr.Stale("a")
+		for i, want := range map[int]bool{1: true, 2: false} {
+			if got := s.has(flow(fmt.Sprintf("192.168.0.1:30053 10.0.0.%d:30053", i)), addrSet(nodePortAddrs)); got != want {
+				t.Errorf("%s after %s: flows to endpoint %d are stale: %t", successor, gone, i, got)
+			}
+		}
+	}
+}
+
+// firstPort makes flows keep their port: endpoints of a range are known by its first one.
+func firstPort(of string) string {
+	port, _, _ := strings.Cut(of[strings.LastIndex(of, ":")+1:], "-")
+	return strings.TrimSpace(port)
 }

@@ -12,7 +12,7 @@ func TestFlowsOfNewerRules(t *testing.T) {
 	tracker := NewTracker()
 	tracker.Set(name("web"), service(frontends+">"))
 	tracker.Set(name("other"), service("10.96.0.11:53>"))
-	s := tracker.Stale()
+	s := tracker.all()
 	tracker.Set(name("web"), service(frontends+">10.0.0.1:53")) // and the kernel gets its rules
 
 	table := &fakeTable{entries: []entry{
@@ -32,7 +32,7 @@ func TestFlowsOfNewerRules(t *testing.T) {
 			t.Errorf("removed %q, want %q", table.removed, want)
 		}
 		tracker.Done()
-		s = tracker.Stale()
+		s = tracker.all()
 	}
 	if !s.Empty() {
 		t.Error("there is still something to clean")

@@ -24,13 +24,13 @@ func TestReset(t *testing.T) {
 	tr := NewTracker()
 	settled := func(p *plan.Service) {
 		tr.Set(name("web"), p)
-		tr.Stale()
+		tr.all()
 		tr.Done()
 	}
 	// finds reports whether the connections to an endpoint are stale, at both frontends.
 	finds := func(i byte) bool {
 		t.Helper()
-		s := tr.Stale()
+		s := tr.all()
 		found := 0
 		for _, to := range []netip.AddrPort{at, nodePort} {
 			flow := Flow{Dst: to, Reply: endpoint(i), DNAT: true, TCP: true}
@@ -79,7 +79,7 @@ func TestReset(t *testing.T) {
 	// A cleaning that is running leaves connections alone as soon as nobody wants it any more.
 	settled(planned(true, false, 1, 2))
 	tr.Set(name("web"), planned(true, false, 2))
-	running := tr.Stale()
+	running := tr.all()
 	tr.Set(name("web"), planned(false, false, 2))
 	if running.has(Flow{Dst: at, Reply: endpoint(1), DNAT: true, TCP: true}, nil) {
 		t.Error("a cleaning goes on after the Service does not want it any more")

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -14,6 +15,8 @@ type Stale struct {
 	targets    index[target]
 	unanswered index[[]netip.AddrPort] // endpoints whose connections without an answer are to be deleted, sorted
 	revision   uint64                  // of the Tracker when it made this
+	namespaces []string                // whose changes are cleaned
+	found      []int                   // how many flows a cleaning found at the frontends of each
 }
 
 // index finds what is known of the frontend to which a flow goes. What is not settled gives way to others at the same place.
@@ -106,6 +109,7 @@ type target struct {
 	by      engine           // who serves it
 	good    []netip.AddrPort // endpoints whose flows stay, sorted
 	changed *atomic.Uint64   // the Tracker's revision when the frontend changed last
+	found   *int             // of its namespace
 }
 
 func isServed(t *target) bool { return !t.removed }
@@ -114,6 +118,23 @@ func always(*[]netip.AddrPort) bool { return true }
 
 // Empty reports whether there is nothing to look for.
 func (s *Stale) Empty() bool { return len(s.targets.at)+len(s.unanswered.at) == 0 }
+
+// Causes divides what a cleaning took among the namespaces: as much as the flows at their frontends, and equal parts of the
+// walk over the table, which takes as long as flowsOfWalk flows.
+func (s *Stale) Causes(took time.Duration) map[string]time.Duration {
+	all := flowsOfWalk
+	for _, n := range s.found {
+		all += n
+	}
+	causes := make(map[string]time.Duration, len(s.namespaces))
+	for i, namespace := range s.namespaces {
+		part := float64(flowsOfWalk)/float64(len(s.namespaces)) + float64(s.found[i])
+		causes[namespace] = time.Duration(float64(took) * part / float64(all))
+	}
+	return causes
+}
+
+const flowsOfWalk = 5000
 
 func (s *Stale) hasUnanswered(family state.Family) bool {
 	for f := range s.unanswered.at {
@@ -142,6 +163,9 @@ func (s *Stale) frontends(family state.Family, tcp bool) (list []Frontend) {
 // A removed frontend may have the address and port of a node port, which serves its flows then.
 func (s *Stale) has(f Flow, nodePortAddrs map[netip.Addr]bool) bool {
 	t, f, ok := s.targets.find(f, nodePortAddrs)
+	if ok {
+		*t.found++
+	}
 	return ok && t.stale(f) && t.changed.Load() <= s.revision
 }
 

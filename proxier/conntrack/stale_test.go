@@ -66,9 +66,12 @@ func flow(line string) (f Flow) {
 
 // settle makes a Tracker that has cleaned everything that was set.
 func settle(t *Tracker) {
-	t.Stale()
+	t.all()
 	t.Done()
 }
+
+// all is Stale for all namespaces.
+func (t *Tracker) all() Stale { return t.Stale(t.Waiting()...) }
 
 // nodePortAddrs are the addresses of the node in all tests.
 var nodePortAddrs = []netip.Addr{netip.MustParseAddr("192.168.0.1"), netip.MustParseAddr("192.168.0.2"), netip.MustParseAddr("fd00:1::1")}
@@ -138,7 +141,7 @@ func TestStale(t *testing.T) {
 			tr.Set(name("web"), tt.old)
 			settle(tr)
 			tr.Set(name("web"), tt.new)
-			s := tr.Stale()
+			s := tr.all()
 			for _, line := range tt.stale {
 				if !s.has(flow(line), addrSet(nodePortAddrs)) {
 					t.Errorf("%s is kept", line)
@@ -167,7 +170,7 @@ func TestAdoptedFlows(t *testing.T) {
 		good bool
 	}{{vip + ">" + a, true}, {"ipvs " + vip + ">" + a, true}, {vip + ">" + a, false}} {
 		tr.Set(name("web"), service(step.line))
-		s := tr.Stale()
+		s := tr.all()
 		if s.has(flow(vip+" "+a+" ipvs"), nil) == step.good {
 			t.Errorf("%s: the flow of IPVS to a good endpoint: stale is %v", step.line, step.good)
 		}
@@ -186,7 +189,7 @@ func TestFrontendPassesOn(t *testing.T) {
 	settle(tr)
 	tr.Set(name("old"), service("10.96.0.10:53>10.0.0.1:53 10.0.0.2:53"))
 	tr.Set(name("new"), service("10.96.0.11:53 203.0.113.1:53>10.0.0.2:53"))
-	s := tr.Stale()
+	s := tr.all()
 	if !s.has(flow("203.0.113.1:53 10.0.0.1:53"), nil) || s.has(flow("203.0.113.1:53 10.0.0.2:53"), nil) {
 		t.Error("the flows of the frontend are not compared with the Service that has it now")
 	}
@@ -198,14 +201,14 @@ func TestNothingIsForgottenBeforeDone(t *testing.T) {
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.1:53 10.0.0.2:53"))
 	settle(tr)
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.2:53"))
-	tr.Stale()
+	tr.all()
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.2:53 10.0.0.3:53"))
-	s := tr.Stale()
+	s := tr.all()
 	if !s.has(flow("10.96.0.10:53 10.0.0.1:53"), nil) {
 		t.Error("the endpoint that went first is forgotten")
 	}
 	tr.Done()
-	if s := tr.Stale(); !s.Empty() {
+	if s := tr.all(); !s.Empty() {
 		t.Errorf("after Done: %v", s)
 	}
 }
@@ -216,11 +219,11 @@ func TestChangesDuringCleaning(t *testing.T) {
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.1:53 10.0.0.2:53 10.0.0.3:53"))
 	settle(tr)
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.2:53 10.0.0.3:53"))
-	tr.Stale() // a cleaning begins
+	tr.all() // a cleaning begins
 	tr.Set(name("web"), service("10.96.0.10:53>10.0.0.3:53"))
 	tr.Set(name("other"), service("10.96.0.11:53>"))
 	tr.Done()
-	s := tr.Stale()
+	s := tr.all()
 	if !s.has(flow("10.96.0.10:53 10.0.0.2:53"), nil) || !s.has(flow("10.96.0.11:53 10.0.0.1:53"), nil) {
 		t.Errorf("changes made during a cleaning are forgotten: %v", s)
 	}
@@ -246,12 +249,12 @@ func TestFrontendsInBetween(t *testing.T) {
 			settle(tr)
 			tr.Set(name("other"), service("10.96.0.11:53>"))
 			tr.Set(name("web"), service(tt.states[1]))
-			tr.Stale()
+			tr.all()
 			tr.Set(name("web"), service(tt.states[2]))
 			if cleaned {
 				tr.Done()
 			}
-			s := tr.Stale()
+			s := tr.all()
 			if f := flow(tt.flow); !s.has(f, addrSet(nodePortAddrs)) {
 				t.Errorf("%s, cleaned between: %v: %v is not stale", tt.name, cleaned, f)
 			}
@@ -275,7 +278,7 @@ func TestFirstLookIsComplete(t *testing.T) {
 	tr.Set(name("web"), service("10.96.0.10:53 *4:30053>10.0.0.1:53", "tcp 10.96.0.10:80>"))
 	tr.Set(name("empty"), service("10.96.0.11:53>"))
 	tr.Set(name("gone"), nil)
-	s := tr.Stale()
+	s := tr.all()
 	if got := len(s.frontends(state.IPv4, false)); got != 3 || len(s.frontends(state.IPv6, false)) != 0 {
 		t.Errorf("%d frontends of IPv4 and %d of IPv6 are looked at, want 3 and 0", got, len(s.frontends(state.IPv6, false)))
 	}
@@ -306,7 +309,7 @@ func TestStaleRanges(t *testing.T) {
 	tr.Set(name("rtp"), service("10.96.0.10:5000-6000>10.0.0.1:5000 10.0.0.2:5000"))
 	stale := func(want bool, lines ...string) {
 		t.Helper()
-		s := tr.Stale()
+		s := tr.all()
 		for _, line := range lines {
 			if got := s.has(flow(line), addrSet(nodePortAddrs)); got != want {
 				t.Errorf("%s: stale %t, want %t", line, got, want)
@@ -358,7 +361,7 @@ func TestRangeUnanswered(t *testing.T) {
 	p := service("tcp 10.96.0.10:5000-6000>")
 	p.Choices = []plan.Choice{{At: netip.MustParseAddrPort("10.0.0.1:5000"), Protocol: state.TCP, Use: plan.LeftOut}}
 	tr.Set(name("web"), p)
-	s := tr.LeftOut()
+	s := tr.LeftOut("shop")
 	for line, want := range map[string]bool{
 		"10.96.0.10:5500 10.0.0.1:5500": true, "10.96.0.10:5500 10.0.0.2:5500": false, "10.96.0.10:6001 10.0.0.1:6001": false,
 	} {

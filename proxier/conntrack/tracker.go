@@ -15,6 +15,9 @@ import (
 // knows two things: which port serves it now, and whether a change since the last cleaning can have made flows stale.
 // A cleaning judges flows by the port that serves the frontend now, so earlier states need not be remembered.
 //
+// Frontends wait for a cleaning by the namespaces that changed them, so that the cleaner can be fair: those of one namespace are
+// cleaned together, however often they changed, and a namespace that changes all the time delays only itself.
+//
 // A new Tracker knows no frontends. The first cleaning therefore looks at every frontend, because flows may have gone
 // stale while no proxy ran.
 //
@@ -25,13 +28,15 @@ import (
 type Tracker struct {
 	services  map[state.Name][]*udpPort // as set last
 	frontends map[Frontend]*tracked     // those that a port serves, and the suspect ones
-	suspects  map[Frontend]*tracked     // those to look at
-	adopted   map[Frontend]bool         // see Adopt
-	removed   int                       // how many frontends no port serves; all of them are suspect
-	removals  map[string]*int           // those of removed that each namespace had last
+	// suspects are those to look at, by the namespaces that changed them; "": the node did. Some may be forgotten since.
+	suspects  map[string]map[Frontend]*tracked
+	adopted   map[Frontend]bool // see Adopt
+	removed   int               // how many frontends no port serves; all of them are suspect
+	removals  map[string]*int   // those of removed that each namespace had last
 	leftOut   leftOuts
-	revision  uint64 // counts calls of Set
-	looked    uint64 // the revision that the last Stale covers
+	revision  uint64   // counts calls of Set
+	looked    uint64   // the revision that the last Stale covers
+	looking   []string // the namespaces that it covers
 	forgotten int
 
 	nodePortAddrs []netip.Addr // at which node ports answer
@@ -39,9 +44,8 @@ type Tracker struct {
 
 // tracked is what a Tracker knows of a frontend.
 type tracked struct {
-	port    *udpPort // that serves it; nil: it was removed
-	by      engine   // who serves it
-	suspect bool
+	port    *udpPort      // that serves it; nil: it was removed
+	by      engine        // who serves it
 	removal *int          // of the namespace that took it away last; nil: none did
 	changed atomic.Uint64 // the revision of its last change; a running cleaning reads it
 }
@@ -88,11 +92,11 @@ const (
 // that no Service has by then as removed.
 func NewTracker(former ...Frontend) *Tracker {
 	t := &Tracker{
-		services: map[state.Name][]*udpPort{}, frontends: map[Frontend]*tracked{}, suspects: map[Frontend]*tracked{}, removals: map[string]*int{},
+		services: map[state.Name][]*udpPort{}, frontends: map[Frontend]*tracked{}, suspects: map[string]map[Frontend]*tracked{}, removals: map[string]*int{},
 		leftOut: leftOuts{services: map[state.Name]*leftOut{}},
 	}
 	for _, f := range former {
-		t.note(f, t.add(f), true)
+		t.note(f, t.add(f), true, "")
 	}
 	return t
 }
@@ -128,7 +132,7 @@ func (t *Tracker) Set(n state.Name, p *plan.Service) {
 		if i < len(before) && slices.Equal(before[i].frontends, port.frontends) {
 			old = before[i]
 		}
-		t.serve(port, old)
+		t.serve(port, old, n.Namespace)
 	}
 	for _, port := range before {
 		t.withdraw(port, n.Namespace)
@@ -163,7 +167,7 @@ func udpPorts(p *plan.Service) (out []*udpPort) {
 
 // serve gives a port its frontends. Another port, also one of another Service, may have had them until now. The port
 // old, if any, is what the port was before, with the same frontends.
-func (t *Tracker) serve(port, old *udpPort) {
+func (t *Tracker) serve(port, old *udpPort, namespace string) {
 	port.tracked = make([]*tracked, len(port.frontends))
 	var was *udpPort
 	changed, look := true, true
@@ -187,7 +191,7 @@ func (t *Tracker) serve(port, old *udpPort) {
 		moved, left := is.by != by, is.by > by
 		is.port, is.by = port, by
 		if changed || moved {
-			t.note(f.Frontend, is, look || left)
+			t.note(f.Frontend, is, look || left, namespace)
 		}
 	}
 }
@@ -220,46 +224,36 @@ func (t *Tracker) withdraw(port *udpPort, namespace string) {
 		t.removed++
 		if f.TCP { // open connections go on when a Service is deleted, or does not want them reset any more
 			is.changed.Store(t.revision)
-			t.forget(f, is)
+			t.forget(f, is, namespace)
 			continue
 		}
 		*count++
 		is.removal = count
-		t.note(f, is, true)
-		t.noteNodePort(f)
+		t.note(f, is, true, namespace)
 		if t.removed > maxRemoved || *count > maxRemovedOfTenant {
-			t.forget(f, is)
+			t.forget(f, is, namespace)
 			t.forgotten++
 		}
 	}
 }
 
-// noteNodePort notes that a frontend is gone whose address and port may be those of a node port, which then serves its
-// flows.
-func (t *Tracker) noteNodePort(f Frontend) {
-	if !f.Addr.IsValid() || !slices.Contains(t.nodePortAddrs, f.Addr) {
+// note records that a namespace changed a frontend. With look, the change itself can have made flows stale. Of a frontend that
+// is suspect already, a running cleaning skips the flows from now on, and the next one looks at them.
+func (t *Tracker) note(f Frontend, is *tracked, look bool, namespace string) {
+	is.changed.Store(t.revision)
+	if !look {
 		return
 	}
-	f.Addr = netip.Addr{}
-	if is := t.frontends[f]; is != nil {
-		t.note(f, is, true)
+	if t.suspects[namespace] == nil {
+		t.suspects[namespace] = map[Frontend]*tracked{}
 	}
+	t.suspects[namespace][f] = is
 }
 
-// note records that a frontend changed. With look, the change itself can have made flows stale. Of a frontend that is
-// suspect already, a running cleaning skips the flows from now on, and the next one looks at them.
-func (t *Tracker) note(f Frontend, is *tracked, look bool) {
-	is.changed.Store(t.revision)
-	if look && !is.suspect {
-		is.suspect = true
-		t.suspects[f] = is
-	}
-}
-
-// forget lets go of a frontend that no port serves.
-func (t *Tracker) forget(f Frontend, is *tracked) {
+// forget lets go of a frontend that no port serves, and that a namespace changed last.
+func (t *Tracker) forget(f Frontend, is *tracked, namespace string) {
 	delete(t.frontends, f)
-	delete(t.suspects, f)
+	delete(t.suspects[namespace], f)
 	t.endRemoval(is)
 }
 
@@ -299,63 +293,118 @@ func needsLook(before, after *udpPort) bool {
 	return false
 }
 
-// Stale returns which flows have gone stale since the last Done. The caller calls it when the kernel has everything
-// that was Set: before that, the old rules could still make flows.
-func (t *Tracker) Stale() Stale {
-	t.looked = t.revision
-	targets := make(map[Frontend]target, len(t.suspects))
-	for f, is := range t.suspects {
-		it := target{removed: is.port == nil, changed: &is.changed}
-		if is.port != nil {
-			it.good, it.by = is.port.serving, is.by
+// Waiting returns the namespaces whose changes can have made flows stale since they were cleaned.
+func (t *Tracker) Waiting() (namespaces []string) {
+	for namespace, list := range t.suspects {
+		for f, is := range list {
+			if t.frontends[f] == is {
+				namespaces = append(namespaces, namespace)
+				break
+			}
+			delete(list, f)
 		}
-		targets[f] = it
+		if len(list) == 0 { // a map keeps the size that it once had
+			delete(t.suspects, namespace)
+		}
 	}
-	return t.newStale(targets)
+	return namespaces
 }
 
-func (t *Tracker) newStale(targets map[Frontend]target) Stale {
-	return Stale{targets: indexOf(targets, isServed), unanswered: indexOf(t.leftOut.unanswered(), always), revision: t.revision}
-}
-
-// LeftOut is Stale for connections to endpoints that were left out, and for nothing else. Call DoneLeftOut after it.
-func (t *Tracker) LeftOut() Stale {
-	if !t.leftOut.wait {
-		return Stale{}
+// Stale returns which flows have gone stale by changes of some namespaces since their last Done. The caller calls it when the
+// kernel has everything that was Set: before that, the old rules could still make flows.
+func (t *Tracker) Stale(namespaces ...string) Stale {
+	targets, found := map[Frontend]target{}, make([]int, len(namespaces))
+	for i, namespace := range namespaces {
+		for f, is := range t.suspects[namespace] {
+			if t.frontends[f] == is {
+				targets[f] = is.target(&found[i])
+			}
+		}
 	}
-	t.looked = t.revision
-	return t.newStale(nil)
+	t.addSuccessors(targets)
+	t.looked, t.looking, t.leftOut.looking = t.revision, namespaces, nil
+	return Stale{targets: indexOf(targets, isServed), revision: t.revision, namespaces: namespaces, found: found}
 }
 
-// DoneLeftOut records that the connections that the last LeftOut or Stale listed are deleted.
-func (t *Tracker) DoneLeftOut() { t.leftOut.done(t.looked) }
+func (is *tracked) target(found *int) target {
+	if is.port == nil {
+		return target{removed: true, changed: &is.changed, found: found}
+	}
+	return target{good: is.port.serving, by: is.by, changed: &is.changed, found: found}
+}
+
+// addSuccessors adds the node ports, ranges and frontends in a range that may serve flows of removed frontends by now. A cleaning
+// of another namespace may have covered them already.
+func (t *Tracker) addSuccessors(targets map[Frontend]target) {
+	at := map[rangeKey]bool{} // where frontends were removed; true: a range
+	for f, it := range targets {
+		for _, addr := range t.addresses(f) {
+			if key := (rangeKey{addr, f.TCP}); it.removed {
+				at[key] = at[key] || f.EndPort != 0
+			}
+		}
+	}
+	if len(at) == 0 {
+		return
+	}
+	for f, is := range t.frontends {
+		if _, known := targets[f]; known || is.port == nil {
+			continue
+		}
+		for _, addr := range t.addresses(f) {
+			one, other := f, f
+			one.Addr, other.Addr = addr, netip.Addr{}
+			if ranges, removed := at[rangeKey{addr, f.TCP}]; removed &&
+				(ranges || f.EndPort != 0 || targets[one].removed || targets[other].removed) {
+				targets[f] = is.target(new(int))
+			}
+		}
+	}
+}
+
+// addresses are those at which a frontend answers.
+func (t *Tracker) addresses(f Frontend) []netip.Addr {
+	if f.Addr.IsValid() {
+		return []netip.Addr{f.Addr}
+	}
+	return t.nodePortAddrs
+}
+
+// LeftOut is Stale for connections to endpoints that were left out.
+func (t *Tracker) LeftOut(namespaces ...string) Stale {
+	t.looked, t.looking, t.leftOut.looking = t.revision, nil, namespaces
+	unanswered := indexOf(t.leftOut.unanswered(namespaces), always)
+	return Stale{unanswered: unanswered, namespaces: namespaces, found: make([]int, len(namespaces))}
+}
+
+// WaitingLeftOut returns the namespaces of endpoints that were left out since their last Done.
+func (t *Tracker) WaitingLeftOut() []string { return t.leftOut.waiting() }
 
 // Doubt makes the next cleaning look at all frontends. The kernel did not have their rules for a time, because another
 // process had changed them: flows that began then lead nowhere, or to an endpoint that nobody chose.
 func (t *Tracker) Doubt() {
 	t.revision++
+	delete(t.suspects, "")
 	for f, is := range t.frontends {
-		t.note(f, is, true)
+		t.note(f, is, true, "")
 	}
 }
 
-// Done records that the last Stale was cleaned completely. Frontends that changed since then stay suspect.
+// Done records that the last Stale or LeftOut was cleaned completely. Frontends that changed since then stay suspect.
 func (t *Tracker) Done() {
-	for f, is := range t.suspects {
-		switch {
-		case is.changed.Load() > t.looked:
-		case is.port == nil:
-			t.forget(f, is)
-		default:
-			is.suspect = false
-			delete(t.suspects, f)
+	for _, namespace := range t.looking {
+		for f, is := range t.suspects[namespace] {
+			switch {
+			case is.changed.Load() > t.looked:
+			case is.port == nil && t.frontends[f] == is:
+				t.forget(f, is, namespace)
+			default:
+				delete(t.suspects[namespace], f)
+			}
 		}
 	}
-	t.DoneLeftOut()
-	// A map keeps the size that it once had, and the first pass sees every frontend.
-	if len(t.suspects) == 0 {
-		t.suspects = map[Frontend]*tracked{}
-	}
+	t.leftOut.done(t.looked)
+	t.Waiting() // forgets namespaces of which nothing waits
 	maps.DeleteFunc(t.removals, func(_ string, n *int) bool { return *n == 0 })
 	if len(t.frontends) == 0 {
 		t.frontends = map[Frontend]*tracked{}
@@ -387,7 +436,7 @@ func (t *Tracker) SetNodePortAddresses(addrs []netip.Addr) {
 	}
 	for _, f := range nodePorts {
 		if slices.ContainsFunc(come, func(a netip.Addr) bool { return state.FamilyOf(a) == f.Family }) {
-			t.note(f, t.frontends[f], true)
+			t.note(f, t.frontends[f], true, "")
 		}
 		for _, a := range gone {
 			if state.FamilyOf(a) == f.Family {
@@ -410,7 +459,7 @@ func (t *Tracker) endNodePort(f Frontend) {
 	case is == nil:
 		is = t.add(f)
 	}
-	t.note(f, is, true)
+	t.note(f, is, true, "")
 }
 
 // notIn returns the addresses of a list that the other list lacks.

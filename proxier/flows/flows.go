@@ -3,6 +3,7 @@ package flows
 
 import (
 	"log/slog"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -40,11 +41,12 @@ type Cleaner struct {
 	done      chan Cleaned     // delivers the end of the cleaning that is under way; nil: there is none
 	retry     <-chan time.Time // when to start; nil: when something has to be cleaned
 	backoff   time.Duration    // after an error
-	share     share
-	urgent    share  // of cleanings that only delete connections to endpoints that were left out: their clients wait
-	own       *share // of the cleaning that is under way
-	cut       tally  // connections without an answer that were deleted
-	reset     tally  // open connections that end with their next packet
+	share     shares
+	urgent    shares  // of cleanings that delete connections to endpoints that were left out: their clients wait
+	own       *shares // of the cleaning that is under way
+	stale     conntrack.Stale
+	cut       tally // connections without an answer that were deleted
+	reset     tally // open connections that end with their next packet
 }
 
 // Cleaned is the end of a cleaning.
@@ -58,7 +60,7 @@ type Cleaned struct {
 func New(o Options) *Cleaner {
 	tracker := conntrack.NewTracker(o.Former...)
 	tracker.Adopt(o.Adopted)
-	return &Cleaner{remover: o.Remover, tracker: tracker, log: o.Log}
+	return &Cleaner{remover: o.Remover, tracker: tracker, log: o.Log, share: shares{of: map[string]*share{}}, urgent: shares{of: map[string]*share{}}}
 }
 
 // How long the loop waits before it cleans again after an error, doubling up to the maximum.
@@ -94,30 +96,26 @@ func (c *Cleaner) start() {
 	if c.done != nil || c.retry != nil && c.backoff > 0 || !c.applied {
 		return
 	}
-	stale, own := conntrack.Stale{}, &c.urgent
-	if now := time.Now(); now.Before(c.share.next) && c.urgent.next.Before(c.share.next) {
-		stale = c.tracker.LeftOut()
-	}
-	if stale.Empty() {
-		if c.retry != nil { // cleanings rest
-			return
-		}
-		stale, own = c.tracker.Stale(), &c.share
-	}
-	if stale.Empty() {
+	now := time.Now()
+	c.retry = nil
+	urgent, next := c.urgent.ready(c.tracker.WaitingLeftOut(), now)
+	if len(urgent) > 0 {
+		c.begin(c.tracker.LeftOut(urgent...), &c.urgent)
 		return
 	}
-	if rest := time.Until(own.next); rest > 0 {
-		c.retry = time.After(rest)
+	ready, later := c.share.ready(c.tracker.Waiting(), now)
+	if len(ready) > 0 {
+		c.begin(c.tracker.Stale(ready...), &c.share)
 		return
 	}
-	c.retry, c.own = nil, own
-	c.begin(stale)
+	if next = earlier(next, later); !next.IsZero() {
+		c.retry = time.After(next.Sub(now))
+	}
 }
 
-func (c *Cleaner) begin(stale conntrack.Stale) {
+func (c *Cleaner) begin(stale conntrack.Stale, own *shares) {
 	done, nodePorts := make(chan Cleaned, 1), c.nodePorts // with room, so that the goroutine never waits
-	c.done = done
+	c.done, c.stale, c.own = done, stale, own
 	go func() {
 		took := threadtime.Measure()
 		results, err := c.remover.Clean(stale, nodePorts)
@@ -131,7 +129,7 @@ func (c *Cleaner) Done() <-chan Cleaned { return c.done }
 // Finish notes the end of a cleaning, and starts the next one if there is something to clean.
 func (c *Cleaner) Finish(end Cleaned) {
 	c.done = nil
-	c.own.spend(end.Took, time.Now())
+	c.own.spend(end.Took, c.stale.Causes(end.Took), time.Now())
 	c.note(end.Results)
 	if end.Err != nil {
 		c.failed(end.Err)
@@ -145,11 +143,7 @@ func (c *Cleaner) Finish(end Cleaned) {
 		c.log.Warn("too many frontends waited for the removal of their UDP flows; some of these flows stay until their clients "+
 			"stop sending", "frontends", n)
 	}
-	if c.own == &c.urgent {
-		c.tracker.DoneLeftOut()
-	} else {
-		c.tracker.Done()
-	}
+	c.tracker.Done()
 	c.start()
 }
 
@@ -188,28 +182,75 @@ func (c *Cleaner) TryAgain() {
 }
 
 // A cleaning takes long when many packets with forged sources have filled the kernel's table, and it holds up the packets
-// of others. In the long run, cleanings take one part in cleanShare of a core at most, unless one takes longer than a third of
-// a second. A few short ones in a row need no rest: when a node dies, its endpoints fail one after the other, and the kernel
-// tells their clients "no route to host" after 3 seconds. Those clients have a share of their own, because others who change
-// Services of UDP all the time use up the first one.
+// of others. In the long run, the cleanings that a namespace causes take one part in cleanShare of a core at most, unless one takes
+// longer than a third of a second, and all of them one part in allShare. A few short ones in a row need no rest: when a node dies, its endpoints fail one after the
+// other, and the kernel tells their clients "no route to host" after 3 seconds. Those clients have shares of their own, because
+// Services of UDP that change all the time use up the first ones.
 const (
 	cleanShare = 20
 	cleanBurst = 100 * time.Millisecond
+	allShare   = 4
+	allBurst   = time.Second // a tenant that fills the table causes no rest for others
 	maxRest    = 6 * time.Second
 )
 
-// share bounds the time that cleanings take.
+// shares bound the time that cleanings take, by the namespaces that cause them. A namespace that has used its share waits, and
+// the others do not wait for it.
+type shares struct {
+	all share
+	of  map[string]*share // namespaces that have used some of theirs
+}
+
+// ready returns the namespaces that need not wait, and when the first one of the others need not; zero: there are none.
+func (s *shares) ready(waiting []string, now time.Time) (ready []string, next time.Time) {
+	for _, namespace := range waiting {
+		at := s.all.next
+		if of := s.of[namespace]; of != nil && of.next.After(at) {
+			at = of.next
+		}
+		if at.After(now) {
+			next = earlier(next, at)
+		} else {
+			ready = append(ready, namespace)
+		}
+	}
+	return ready, next
+}
+
+// earlier returns the earlier one of two times that are not zero.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// spend delays the next cleanings of namespaces that have caused too many. It forgets those that have made up for theirs.
+func (s *shares) spend(took time.Duration, causes map[string]time.Duration, now time.Time) {
+	s.all.spend(took, allShare, allBurst, now)
+	maps.DeleteFunc(s.of, func(_ string, of *share) bool { return of.owes(cleanShare, now) == 0 })
+	for namespace, part := range causes {
+		if s.of[namespace] == nil {
+			s.of[namespace] = &share{}
+		}
+		s.of[namespace].spend(part, cleanShare, cleanBurst, now)
+	}
+}
+
+// share bounds the time of some cleanings to one part in so many, after a burst.
 type share struct {
 	debt time.Duration // time of cleanings that is not made up for by rest
 	at   time.Time     // when debt was right
 	next time.Time     // the next cleaning must not begin earlier
 }
 
-// spend delays the next cleaning if cleanings have taken too much time.
-func (s *share) spend(took time.Duration, now time.Time) {
-	s.debt = max(0, s.debt-now.Sub(s.at)/cleanShare) + took
-	s.debt, s.at = min(s.debt, cleanBurst+maxRest/cleanShare), now
-	s.next = now.Add(cleanShare * max(0, s.debt-cleanBurst))
+func (s *share) owes(parts time.Duration, now time.Time) time.Duration {
+	return max(0, s.debt-now.Sub(s.at)/parts)
+}
+
+func (s *share) spend(took, parts, burst time.Duration, now time.Time) {
+	s.debt, s.at = min(s.owes(parts, now)+took, burst+maxRest/parts), now
+	s.next = now.Add(parts * max(0, s.debt-burst))
 }
 
 // sumPeriod is how much time passes at least between two lines about deleted connections.

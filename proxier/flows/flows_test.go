@@ -19,10 +19,16 @@ import (
 type counter struct {
 	fail   int
 	cleans int
+	of     map[string]int // cleanings of each namespace
 }
 
-func (f *counter) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error) {
+func (f *counter) Clean(s conntrack.Stale, _ []netip.Addr) ([]conntrack.Result, error) {
 	f.cleans++
+	for namespace := range s.Causes(0) {
+		if f.of != nil {
+			f.of[namespace]++
+		}
+	}
 	if f.fail > 0 {
 		f.fail--
 		return nil, errors.New("injected: no buffer space")
@@ -31,10 +37,12 @@ func (f *counter) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, erro
 }
 
 // change has the kernel serve another Service with a UDP port.
-func (c *Cleaner) change(i int) {
+func (c *Cleaner) change(i int) { c.changeOf("default", i) }
+
+func (c *Cleaner) changeOf(namespace string, i int) {
 	svc := &state.Service{
-		Name:       state.Name{Namespace: "default", Name: fmt.Sprintf("dns-%d", i)},
-		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(i + 1)})},
+		Name:       state.Name{Namespace: namespace, Name: fmt.Sprintf("dns-%d", i)},
+		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte((i + 1) >> 8), byte(i + 1)})},
 		Ports:      []state.ServicePort{{Name: "dns", Protocol: state.UDP, Port: 53}},
 	}
 	planned := new(plan.Planner).Plan(svc, nil, &plan.Environment{IPv4: true})
@@ -158,6 +166,86 @@ func TestClientsOfFailedEndpointsDoNotRest(t *testing.T) {
 	if fails(8082); cleaner.Done() != nil || cleaner.Retry() == nil || remover.cleans != 3 {
 		t.Errorf("running %v, waiting %v after %d cleanings, want one that waits after three",
 			cleaner.Done() != nil, cleaner.Retry() != nil, remover.cleans)
+	}
+}
+
+// TestTenantDelaysItself: the cleanings of a tenant take 900 ms each, and it changes something five times a second for half a
+// minute. It waits after each one, and what it changed in the meantime is cleaned at once. Others are cleaned at once.
+func TestTenantDelaysItself(t *testing.T) { synctest.Test(t, testTenantDelaysItself) }
+
+func testTenantDelaysItself(t *testing.T) {
+	const seconds, often = 30, 5
+	remover := &counter{of: map[string]int{}}
+	cleaner := New(Options{Remover: remover, Log: slog.New(slog.DiscardHandler)})
+	changes := 0
+	change := func(namespace string, took time.Duration) {
+		changes++
+		for cleaner.changeOf(namespace, changes); cleaner.Done() != nil; {
+			end := <-cleaner.Done()
+			end.Took = took
+			cleaner.Finish(end)
+		}
+	}
+	for i := range seconds * often {
+		change("hostile", 900*time.Millisecond)
+		if i%often == 0 {
+			change("shop", 20*time.Millisecond)
+			change("kube-system", 20*time.Millisecond)
+		}
+		if n := i/often + 1; remover.of["shop"] != n || remover.of["kube-system"] != n {
+			t.Fatalf("after %d changes: cleaned %v", n, remover.of)
+		}
+		time.Sleep(time.Second / often) // of the test's own clock
+		select {
+		case <-cleaner.Retry():
+			cleaner.TryAgain()
+		default:
+		}
+	}
+	time.Sleep(maxRest)
+	change("default", 0)
+	if n, most := remover.of["hostile"], int(seconds*time.Second/maxRest)+2; n < 2 || n > most {
+		t.Errorf("the tenant was cleaned %d times, want at most %d", n, most)
+	}
+	if len(cleaner.share.of) > 2 {
+		t.Errorf("namespaces that have made up for their cleanings are remembered: %v", cleaner.share.of)
+	}
+}
+
+// TestManyTenants: forty namespaces change something all the time, and a cleaning takes 400 ms. Cleanings take a quarter of the
+// time, and another namespace waits for a rest and two cleanings at most.
+func TestManyTenants(t *testing.T) { synctest.Test(t, testManyTenants) }
+
+func testManyTenants(t *testing.T) {
+	const tenants, took, during = 40, 400 * time.Millisecond, time.Minute
+	remover := &counter{of: map[string]int{}}
+	cleaner := New(Options{Remover: remover, Log: slog.New(slog.DiscardHandler)})
+	began, changed, cleaned, cleans, changes := time.Now(), time.Now(), 0, 0, 0
+	for time.Since(began) < during {
+		for i := range tenants {
+			changes++
+			cleaner.changeOf(fmt.Sprint("tenant-", i), changes)
+		}
+		changes++
+		cleaner.changeOf("shop", changes)
+		select {
+		case end := <-cleaner.Done():
+			time.Sleep(took) // of the test's own clock
+			end.Took, cleans = took, remover.cleans
+			if n := remover.of["shop"]; n > cleaned {
+				cleaned, changed = n, time.Now()
+			}
+			cleaner.Finish(end)
+		case <-cleaner.Retry():
+			cleaner.TryAgain()
+		case <-time.After(took):
+		}
+		if waited := time.Since(changed); waited > (allShare+3)*took {
+			t.Fatalf("another namespace waits for %s", waited)
+		}
+	}
+	if total := time.Duration(cleans) * took; total > during/allShare+allBurst+took {
+		t.Errorf("%d cleanings took %s of %s", cleans, total, during)
 	}
 }
 
