@@ -159,7 +159,7 @@ bench-flood: ## measure new connections and changes of others during floods of p
 	$(GO) test -tags e2e ./e2e/flood -run '^$$' -bench Flood -benchtime 16x
 
 .PHONY: bench-hostile
-bench-hostile: ## measure memory and changes of others while a tenant writes 1,000 objects of 1 MB (root, 2 minutes)
+bench-hostile: ## measure memory and changes of others while a tenant writes 1,000 objects of 1 MB (root, 4 minutes)
 	$(GO) test -tags e2e ./e2e/flood -run '^$$' -bench Hostile -benchtime 1x
 
 .PHONY: bench-checks

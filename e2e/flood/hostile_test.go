@@ -3,6 +3,7 @@
 package flood
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"net/netip"
@@ -11,13 +12,16 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/verdict-proxy/verdict/e2e/daemon"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/measure"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
 // What a hostile tenant writes.
@@ -170,4 +174,80 @@ func (b *bed) memory(t testing.TB) measure.Process {
 	p, err := measure.Inspect(b.daemon.PID())
 	lab.Must(t, err)
 	return p
+}
+
+// askedFrontend is a Service of another namespace, which changes its only endpoint.
+var askedFrontend = netip.MustParseAddrPort("10.96.0.15:80")
+
+// BenchmarkHostileFlows measures how long the UDP flow of a client stays at an endpoint that was removed, while a tenant with
+// 128,000 flows adds and removes an endpoint five times a second.
+func BenchmarkHostileFlows(b *testing.B) {
+	const forged, samples = 128_000, 30
+	to := netip.MustParseAddrPort("10.96.0.16:80")
+	ends := []netip.AddrPort{pod("a", 9), pod("b", 9), pod("c", 9), netip.MustParseAddrPort("172.16.0.1:9")} // each has room for 64,512 flows
+	bed := newBed(b, service("hostile", "flows", to, false), slice("hostile", "flows", ends[:3]...), service("shop", "asked", askedFrontend, false))
+	bed.Node.Must(b, "", "sysctl", "-qw", "net.netfilter.nf_conntrack_udp_timeout=600")
+	for b.Loop() {
+		calm := bed.staysFor(b, samples)
+		for bed.tracked(b, "count") < forged*9/10 { // some packets are lost
+			bed.burst(b, lab.Outside, lab.UDP, to, forged)
+		}
+		ended := make(chan struct{})
+		var running sync.WaitGroup
+		running.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-ended:
+					return
+				case <-time.After(time.Second / 5):
+					bed.server.put(slice("hostile", "flows", ends[:3+i%2]...))
+				}
+			}
+		})
+		hostile := bed.staysFor(b, samples)
+		b.ReportMetric(float64(bed.tracked(b, "count")), "flows")
+		close(ended)
+		running.Wait()
+		bed.forget(b)
+		for name, s := range map[string]measure.Sample{"calm": calm, "hostile": hostile} {
+			b.ReportMetric(measure.Milliseconds(s.Median()), "stale-p50-"+name+"-ms")
+			b.ReportMetric(measure.Milliseconds(s.Quantile(0.99)), "stale-p99-"+name+"-ms")
+		}
+		b.ReportMetric(0, "ns/op")
+	}
+}
+
+// staysFor has a client send, removes its endpoint, and waits until its flow is gone; n times, about once a second.
+func (b *bed) staysFor(t testing.TB, n int) (took measure.Sample) {
+	t.Helper()
+	ends := []netip.AddrPort{pod("a", 8080), pod("b", 8080)}
+	q := conntrack.Query{Protocol: uint8(lab.UDP), Src: lab.Address(lab.IPv4, "X"), SrcPort: 40_000, Dst: askedFrontend}
+	flow := func() []conntrack.FoundFlow {
+		list, err := conntrack.Find(conntrack.Options{NetNS: b.Node.Fd()}, q)
+		lab.Must(t, err)
+		return list
+	}
+	for i := range n {
+		b.server.put(slice("shop", "asked", ends[i%2]))
+		for end := time.Now().Add(daemon.Patience); len(flow()) == 0 || flow()[0].ReplySrc != ends[i%2]; time.Sleep(time.Second / 2) {
+			if time.Now().After(end) {
+				t.Fatalf("the client does not reach %s: %v", ends[i%2], flow())
+			}
+			b.At(t, lab.Outside).MustDo(t, func() error {
+				fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+				if err != nil {
+					return err
+				}
+				return errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Port: int(q.SrcPort)}), unix.Sendto(fd, []byte("x"), 0,
+					&unix.SockaddrInet4{Addr: q.Dst.Addr().As4(), Port: int(q.Dst.Port())}), unix.Close(fd))
+			})
+		}
+		began := time.Now()
+		b.server.put(slice("shop", "asked", ends[(i+1)%2]))
+		for len(flow()) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		took = append(took, time.Since(began))
+	}
+	return took
 }
