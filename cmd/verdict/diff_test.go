@@ -125,13 +125,28 @@ func TestDiff(t *testing.T) {
 }
 
 // TestDiffWithRefusals: a Service that wants to know which endpoints refuse changes the rules. A process without a daemon
-// plans the same.
+// plans the same. When no Service wants to know it any more, the rules stay, and that is no difference.
 func TestDiffWithRefusals(t *testing.T) {
 	d, dir := &differ{t, netns.New(t)}, t.TempDir()
-	writeManifest(t, dir, "a.yaml", diffService("a", "10.96.0.9", "type: ClusterIP",
-		"verdict-proxy.github.io/outlier-detection: \"eject,refusals\"", "10.244.0.9", "10.244.0.8"))
+	asks := func(notes string) {
+		writeManifest(t, dir, "a.yaml", diffService("a", "10.96.0.9", "type: ClusterIP", notes, "10.244.0.9", "10.244.0.8"))
+	}
+	const refusals = `verdict-proxy.github.io/outlier-detection: "eject,refusals"`
+	asks("")
+	run := runDaemon(t, d.ns, dir, "--cluster-cidr=10.244.0.0/16", "--hostname-override=n1")
+	d.settled(dir)
+	run.kill()
+	asks(refusals)
+	if exit, out, _ := d.diff(dir); exit != 1 || !strings.Contains(out, "+ip verdict chain refused # ") {
+		t.Errorf("without the rules: exit %d\n%s", exit, out)
+	}
 	runDaemon(t, d.ns, dir, "--cluster-cidr=10.244.0.0/16", "--hostname-override=n1")
 	d.settled(dir)
+	asks("")
+	d.settled(dir)
+	if !strings.Contains(d.ns.Must(t, "", "nft", "list", "chains", "ip"), "chain refused ") {
+		t.Error("the rules went; the test proves nothing")
+	}
 }
 
 // objects changes objects while the daemon does not run.

@@ -30,6 +30,11 @@ func (l Line) String() string {
 	return where + " " + l.Set + " { " + l.Text + " }"
 }
 
+// NoticesRefusals reports whether the line is about the chain that looks for endpoints that refuse.
+func (l Line) NoticesRefusals() bool {
+	return l.Set == "" && strings.HasPrefix(l.Text, "chain "+program.RefusedChain+" ")
+}
+
 func (l Line) compare(o Line) int {
 	return cmp.Or(cmp.Compare(l.Family, o.Family), cmp.Compare(l.Set, o.Set), cmp.Compare(l.Text, o.Text))
 }

@@ -77,13 +77,14 @@ const (
 // justHeldBackTimeout is how long a client is in the set "just-held-back": less than the time until its next packet.
 const justHeldBackTimeout = 500 * time.Millisecond
 
-const refusedChain = "refused"
+// RefusedChain is there if endpoints that refuse are noticed.
+const RefusedChain = "refused"
 
 func refusalChain(proto string) string { return "refusal-" + proto }
 
 // lookForRefusals is the rule of the filter chains. Packets of established connections meet its one test. A flow of UDP
 // that never becomes assured meets all of them.
-func lookForRefusals() rule.Rule { return rule.Rule{rule.IsNotAssured(), rule.Jump(refusedChain)} }
+func lookForRefusals() rule.Rule { return rule.Rule{rule.IsNotAssured(), rule.Jump(RefusedChain)} }
 
 // refused finds refusals among the packets of connections that are not established. A reset that is the only answer to
 // a connection has just ended it: connection tracking calls it dying.
@@ -101,7 +102,7 @@ func (p Program) refused() []Chain {
 	return []Chain{
 		{Name: refusalChain("tcp"), Rules: refusal(p.Family, rule.IsProtocol(unix.IPPROTO_TCP), heldBackTimeout)},
 		{Name: refusalChain("icmp"), Rules: ofICMP},
-		{Name: refusedChain, Rules: rules},
+		{Name: RefusedChain, Rules: rules},
 	}
 }
 

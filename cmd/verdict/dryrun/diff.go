@@ -13,24 +13,38 @@ import (
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // Diff prints what differs between the kernel and what objects ask for, and reports whether anything does.
 func (r *Renderer) Diff(ctx context.Context, stdout, stderr io.Writer) (bool, error) {
+	have, err := inKernel(stderr)
+	if err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(have.lines, inspect.Line.NoticesRefusals) {
+		r.loop = r.NewLoop(refusing{r.Memory})
+	}
 	want, err := r.wanted(ctx)
 	if err != nil {
 		return false, err
 	}
 	fmt.Fprint(stderr, r.problems.take())
-	have, err := inKernel(stderr)
-	if err != nil {
-		return false, err
-	}
 	differs, err := have.differences(want, stdout)
 	if err != nil {
 		return false, fmt.Errorf("write the differences: %w", err)
 	}
 	return differs, nil
+}
+
+// refusing has the kernel notice which endpoints refuse, although no Service may ask for it. A daemon does not take the
+// rules for that out again, so a kernel that has them has what is wanted.
+type refusing struct{ *dataplane.Memory }
+
+func (d refusing) SetEnvironment(env dataplane.Environment) []state.Name {
+	env.Refusing = env.Unanswered
+	return d.Memory.SetEnvironment(env)
 }
 
 // contents is what both engines have.
