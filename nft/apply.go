@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/nft/table"
@@ -35,6 +36,7 @@ func (e *Engine) Apply() (Result, error) {
 	}
 	if e.applies++; r.Outcome == kernel.Applied {
 		r.Room = e.tables.Room()
+		r.Leaving = slices.ContainsFunc(e.tables, func(tb *table.Table) bool { return tb.Want.Leaving() })
 	}
 	return r, err
 }
@@ -75,12 +77,22 @@ func (e *Engine) prepare(d *delivery) error {
 		e.mode = comparing
 		return fmt.Errorf("add chains for source ranges: %w; the next transaction compares everything with the kernel", err)
 	}
+	left := piece
 	for _, tb := range e.tables {
-		tb.Want.WriteShared(e.tx.For(tb.Family))
-		tb.Want.RetireClasses(e.tx.For(tb.Family))
+		w := e.tx.For(tb.Family)
+		tb.Want.WriteShared(w)
+		left -= tb.Want.DeletePiece(w, left)
+		tb.Want.RetireClasses(w)
+		for name, n := range tb.Want.TakeRetired() {
+			e.changed.count(contents.PortID{Family: tb.Family, Name: name}, n)
+		}
 	}
 	return nil
 }
+
+// piece is how many slots of hash tables without pools a transaction deletes. Everybody waits for them: the kernel takes
+// up to 12 ms, more than half of it to report each one to the watcher.
+const piece = 2000
 
 // writeLengths sends the chains that source ranges need, if they are new.
 func (e *Engine) writeLengths(d *delivery) error {

@@ -13,10 +13,9 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// TestRepairInMemory: others delete elements of each set, and add elements that nobody wants. Whether a report
-// or a look shows it to the engine, everything is as before afterwards.
-func TestRepairInMemory(t *testing.T) {
-	ways := map[string]func(touched kernel.Interference) kernel.Interference{
+// waysToLearn are how an engine can learn of an interference.
+func waysToLearn() map[string]func(touched kernel.Interference) kernel.Interference {
+	return map[string]func(touched kernel.Interference) kernel.Interference{
 		"each key is known": func(touched kernel.Interference) kernel.Interference { return touched },
 		"the sets are known": func(touched kernel.Interference) kernel.Interference {
 			for _, set := range touched.Sets {
@@ -29,8 +28,13 @@ func TestRepairInMemory(t *testing.T) {
 			return kernel.Interference{Replaced: true, Structure: true}
 		},
 	}
+}
+
+// TestRepairInMemory: others delete elements of each set, and add elements that nobody wants. Whether a report
+// or a look shows it to the engine, everything is as before afterwards.
+func TestRepairInMemory(t *testing.T) {
 	for _, x := range examples() {
-		for way, heard := range ways {
+		for way, heard := range waysToLearn() {
 			t.Run(x.name+"/"+way, func(t *testing.T) {
 				m := OpenMemory(Options{})
 				x.install(t, m.Engine)

@@ -26,6 +26,7 @@ type Result struct {
 	// written count nothing.
 	Changed map[contents.PortID]int
 	More    bool // there is more to look at; see Repair
+	Leaving bool // there are slots of hash tables without pools; each Apply deletes some
 	// Room names the service ports that got less than they asked for, and for which there is room. The caller Sets them
 	// again.
 	Room []contents.PortID

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -224,4 +225,50 @@ func TestChangeOfAnotherTenantHasItsOwnPass(t *testing.T) {
 	if got := w.watcher.passes; len(got) != 2 || got[1].Services != 1 || !w.continues() {
 		t.Errorf("passes %+v, want the second one to have one Service, and a third one to come", got)
 	}
+}
+
+// TestTablesLeaveBetweenChanges: the hash tables of deleted Services go in pieces, without a change of anybody. A change of
+// another Service goes between two pieces, and the deleted ones pay.
+func TestTablesLeaveBetweenChanges(t *testing.T) {
+	inBubble(t, 0, func(t *testing.T, w *world) {
+		var names []state.Name
+		for i := range 12 {
+			names = append(names, w.hashed(i))
+		}
+		slots := func() (n int) {
+			for _, s := range w.rules.Elements() {
+				if s.Set == program.HashSlots.Name() {
+					n += s.Elements
+				}
+			}
+			return n
+		}
+		const all = 12 * 4093
+		if settle(); slots() != all {
+			t.Fatalf("%d slots, want %d", slots(), all)
+		}
+		w.watcher.passes = nil
+		for _, name := range names {
+			w.store.DeleteService(name)
+		}
+		time.Sleep(3 * piecePause)
+		w.change(7)
+		time.Sleep(w.pace.minPeriod)
+		if at := w.rules.endpoints(t, "default/web:http"); len(at) != 1 || slots() < all/2 {
+			t.Errorf("the other Service has the endpoints %v when %d slots are left", at, slots())
+		}
+		for range all / 2000 / int(time.Second/(2*piecePause)) + 1 {
+			settle()
+		}
+		paid, most := 0, 0
+		for _, p := range w.watcher.passes {
+			for _, n := range p.Result.Changed {
+				paid += n
+			}
+			most = max(most, p.Result.Deleted)
+		}
+		if paid != all || most > 2100 || slots() != 0 {
+			t.Errorf("they pay for %d slots, a pass deletes up to %d elements, and %d are left", paid, most, slots())
+		}
+	})
 }

@@ -136,6 +136,7 @@ func (p *Proxier) wait(ctx context.Context, check, tick <-chan time.Time) (wante
 		p.noteWaiting()
 	case <-p.rest():
 	case <-p.pace.retry():
+	case <-p.pace.piece():
 	case s := <-p.reconfigured:
 		p.reconfigure(s)
 	case i := <-p.repairs.interference:
@@ -239,6 +240,7 @@ func (p *Proxier) pass() error {
 // finish tells everyone how a pass went, and does what waited for its end.
 func (p *Proxier) finish(pass report.Pass) {
 	applied := pass.Result.Applied()
+	p.pace.leaving = pass.Result.Leaving
 	if now := pass.Started.Add(pass.Duration); applied {
 		p.pace.applied(now)
 	} else {

@@ -21,6 +21,7 @@ type pace struct {
 	failures  int           // passes in a row that did not apply
 	began     time.Time     // the last pass; zero: there was none
 	ended     time.Time     // the last pass
+	leaving   bool          // the last pass left something that the next ones delete, piece by piece
 }
 
 // wait notes that changes wait. It reports whether none waited before.
@@ -57,6 +58,18 @@ func (p *pace) rest() time.Duration {
 		return time.Until(p.ended.Add(min(firstRetry<<min(p.failures-1, 10), maxRetry)))
 	}
 	return p.minPeriod - time.Since(p.began)
+}
+
+// piecePause is how long the loop rests before it deletes the next piece, if no other pass does. So changes of Services go
+// between the pieces, and the kernel reports a piece before the next one.
+const piecePause = 50 * time.Millisecond
+
+// piece fires when the next piece may be deleted.
+func (p *pace) piece() <-chan time.Time {
+	if !p.leaving || p.failures > 0 {
+		return nil
+	}
+	return time.After(time.Until(p.ended.Add(piecePause)))
 }
 
 // gather waits until the next pass may begin: a change that meets an idle proxy is applied at once, and changes in a

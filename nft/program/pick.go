@@ -148,7 +148,7 @@ func affinityEntry(p Program, op string, timeout time.Duration) rule.Statement {
 // under the number of the table, which is larger than that of any pool.
 //
 // A table that no pool uses any more stays in the kernel until the next transaction, for packets that have read its
-// number. If a pool changes its endpoints, and no other pool has the old ones, the table changes with it.
+// number. Then it leaves in pieces. If a pool changes its endpoints, and no other pool has the old ones, the table changes with it.
 
 const (
 	TableShift        = 16

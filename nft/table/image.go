@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/contents/mirror"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
@@ -73,16 +74,25 @@ func (r *imageReader) readRows() error {
 	for _, id := range slotSets() {
 		wanted[id], im.Rows[id] = map[uint32]uint32{}, map[uint32]mirror.Row{}
 	}
+	wantTable := func(value, slots uint32) {
+		if value&program.PortMask == 0 {
+			wanted[program.Endpoints][value] = slots
+		} else {
+			wanted[program.HashSlots][value&program.TableMask] = slots
+		}
+	}
+	for number, value := range im.Hashed {
+		if hashing.IsMark(number) {
+			wantTable(value, program.MaxSlots)
+			total += program.MaxSlots
+		}
+	}
 	for number, id := range im.ClassOf {
 		c := im.Classes[id]
 		slots := c.Size
 		if value := im.Hashed[number]; c.Hashed() && value != 0 {
 			slots = 1 // the pool itself has one slot; the others are in its table
-			if value&program.PortMask == 0 {
-				wanted[program.Endpoints][value] = c.Size
-			} else {
-				wanted[program.HashSlots][value&program.TableMask] = c.Size
-			}
+			wantTable(value, c.Size)
 		}
 		wanted[c.Slots()][number] = slots
 		total += c.Size

@@ -25,7 +25,7 @@ func (tb *Table) Build(w program.Writer, found kernel.Existing) {
 	}
 	tb.addSets(w, keep, found)
 	tb.Want.Chains.Rewrite(w, tb.Want.Program())
-	tb.Want.Rewrite(w)
+	tb.Want.Rewrite(w, nil)
 }
 
 // tearDown empties the sets and chains that stay, and deletes the others. It replaces no set or chain that can stay.
@@ -83,7 +83,7 @@ func (tb *Table) Converge(w program.Writer, found kernel.Existing, k kernel.NFTa
 	tb.undoStructure(w, found)
 	want := program.NewWriter(tb.Family)
 	tb.Want.Chains.List(want)
-	tb.Want.Rewrite(want)
+	tb.Want.Rewrite(want, tb.image.Image)
 	for id := range program.SetCount {
 		s := tb.scopeOf(id, want)
 		tb.totals[id] = len(s.list)

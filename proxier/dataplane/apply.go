@@ -114,7 +114,7 @@ func (d *Dataplane) note(r *Result, call func() (nft.Result, error)) {
 	}
 	r.Outcome, r.Err = done.Outcome, err
 	r.Full = r.Full || done.Full
-	r.More = done.More
+	r.More, r.Leaving = done.More, done.Leaving
 	r.Added += done.Added
 	r.Deleted += done.Deleted
 	r.Bytes += done.Bytes

@@ -33,6 +33,7 @@ type Result struct {
 
 	Full    bool          // nft wrote both tables as a whole
 	More    bool          // Look has to continue
+	Leaving bool          // nft has slots of hash tables without pools; each Apply deletes some
 	Added   int           // elements
 	Deleted int           // elements
 	Bytes   int           // of all nft batches

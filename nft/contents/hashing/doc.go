@@ -4,5 +4,6 @@
 //
 //	maglev.go       which endpoint is in which slot
 //	hash.go         the tables, and which pool has which
+//	leaving.go      tables without pools, whose slots go in pieces
 //	targetports.go  the map of target ports
 package hashing

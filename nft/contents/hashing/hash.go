@@ -74,6 +74,8 @@ type hashTable struct {
 	from      *hashTable // which the first pool of this table had before
 	emptied   uint64     // the transaction in which the last pool left
 	idle      bool       // it is in the list of tables without pools
+	marked    bool       // the kernel has its mark; see leaving.go
+	owner     string     // the service port that had it last
 }
 
 // Tables has the tables of one family.
@@ -83,7 +85,8 @@ type Tables struct {
 	next    uint32
 	fresh   []*hashTable // new since the last transaction
 	idle    []*hashTable // that have or had no pools
-	touched []*Pool      // pools, since the last transaction
+	leaving leaving
+	touched []*Pool // pools, since the last transaction
 	ports   targetPorts
 	round   uint64 // counts transactions
 	// preferred are the numbers of tables in an earlier process, by the number of the pool. Other tables do not get them.
@@ -91,8 +94,8 @@ type Tables struct {
 	reserved  map[uint32]bool
 }
 
-// Count is the number of tables.
-func (h *Tables) Count() int { return len(h.byKey) }
+// Count is the number of tables. Some of those that leave do not count, because there are more numbers than tables.
+func (h *Tables) Count() int { return len(h.byKey) + max(0, len(h.leaving.tables)-program.MaxTables/4) }
 
 // Unwritten reports whether tables have changed since the last transaction.
 func (h *Tables) Unwritten() bool { return len(h.touched) > 0 }
@@ -137,7 +140,7 @@ func (h *Tables) Update(pl *Pool, endpoints []contents.Endpoint) {
 		}
 	}
 	if old != nil {
-		h.release(old)
+		h.release(old, pl.name)
 	}
 	h.touch(pl)
 }
@@ -162,10 +165,11 @@ func (h *Tables) acquire(endpoints []contents.Endpoint, withPorts bool, from *ha
 	return t
 }
 
-func (h *Tables) release(t *hashTable) {
+func (h *Tables) release(t *hashTable, owner string) {
 	if t.users--; t.users > 0 {
 		return
 	}
+	t.owner = owner
 	if t.emptied = h.round; !t.idle {
 		t.idle = true
 		h.idle = append(h.idle, t)
@@ -280,8 +284,11 @@ func (t *hashTable) slotElement(w program.Writer, slot int, addr netip.AddrPort)
 	return e
 }
 
-// list adds some slots, as far as the table has them.
+// list adds some slots, as far as the table has them, and its mark with the first one.
 func (t *hashTable) list(w program.Writer, from, to int) {
+	if from == 0 && t.marked {
+		w.Insert(program.HashTables, t.mark(w))
+	}
 	for slot := from; slot < min(to, len(t.slots)); slot++ {
 		w.Insert(t.set(), t.slotElement(w, slot, t.at(slot)))
 	}
@@ -307,14 +314,19 @@ func (h *Tables) ListAll(w program.Writer) {
 // ListPorts adds the target ports.
 func (h *Tables) ListPorts(w program.Writer) { h.ports.list(w) }
 
-// ListSlot adds the slot with a key in one of the maps that have slots of tables.
+// ListSlot adds the slot with a key in one of the maps that have slots of tables, or the mark with a key.
 func (h *Tables) ListSlot(w program.Writer, id program.SetID, key []byte) {
-	if len(key) != 8 {
+	if len(key) < 4 || !IsMark(binary.NativeEndian.Uint32(key)) {
 		return
 	}
-	number, slot := binary.NativeEndian.Uint32(key)>>program.TableShift, int(binary.NativeEndian.Uint32(key[4:]))
-	if table := h.numbers[number]; number >= program.FirstTable && table != nil && table.set() == id {
-		table.list(w, slot, slot+1)
+	switch table := h.numbers[binary.NativeEndian.Uint32(key)>>program.TableShift]; {
+	case table == nil:
+	case id == program.HashTables && table.marked:
+		w.Insert(id, table.mark(w))
+	case len(key) == 8 && table.set() == id:
+		if slot := int(binary.NativeEndian.Uint32(key[4:])); slot < len(table.slots) {
+			w.Insert(id, table.slotElement(w, slot, table.at(slot)))
+		}
 	}
 }
 
@@ -346,22 +358,9 @@ func (h *Pool) element(w program.Writer, value uint32) program.Element {
 	return w.Element(program.PoolLabel(h.name, h.pool), pool, func(b *program.Builder) { b.Word(value) })
 }
 
-// leave deletes a table that has had no pool since an earlier transaction. It reports whether the table is off the list.
-func (h *Tables) leave(w program.Writer, table *hashTable) bool {
-	if table.users == 0 && table.slots != nil {
-		if table.emptied == h.round {
-			return false
-		}
-		(&hashTable{number: table.number}).writeSlots(w, table)
-		h.forget(table)
-	}
-	table.idle = false
-	return true
-}
-
 // Rewrite has write add the tables of these pools, as for an empty table.
 func (h *Tables) Rewrite(pools []*Pool) {
-	h.fresh, h.idle, h.touched, h.ports = nil, nil, nil, targetPorts{}
+	h.fresh, h.idle, h.touched, h.ports, h.leaving = nil, nil, nil, targetPorts{}, leaving{}
 	h.byKey, h.numbers = map[hashKey]*hashTable{}, map[uint32]*hashTable{}
 	for _, pl := range pools {
 		pl.written, pl.touched, pl.renamed = 0, false, false
@@ -373,7 +372,7 @@ func (h *Tables) Rewrite(pools []*Pool) {
 		if h.byKey[table.key] == nil {
 			h.byKey[table.key] = table
 			h.fresh = append(h.fresh, table)
-			table.from, table.slots, table.idle = nil, nil, false
+			table.from, table.slots, table.idle, table.marked = nil, nil, false, false
 			if table.number != 0 {
 				h.numbers[table.number] = table
 			}

@@ -49,6 +49,7 @@ func TestTablesComeAndGo(t *testing.T) {
 		h.Update(pl, maglevEndpoints(endpoints))
 		w := program.NewWriter(program.IPv4)
 		h.Write(w)
+		h.DeletePiece(w, 5000)
 		if n := len(w.Added(program.HashSlots)); n != slots || h.Count() != tables || len(h.Numbers()) != tables {
 			t.Errorf("%s: %d slots, %d tables, numbers %v; want %d slots, %d tables", when, n, h.Count(), h.Numbers(), slots, tables)
 		}
@@ -58,4 +59,38 @@ func TestTablesComeAndGo(t *testing.T) {
 	write("another pool", other, 2, 4093, 2)
 	write("it has no table", other, 0, 0, 2) // a packet may still use it
 	write("the table goes", other, 0, 0, 1)
+}
+
+// TestNumbersOfLeavingTables: a number is not free before the last slot of its table is gone. Tables that leave do not use up
+// what others need, unless there are very many.
+func TestNumbersOfLeavingTables(t *testing.T) {
+	h, one := NewTables(), NewPool(2)
+	write := func(endpoints, slots int) (number uint32) {
+		h.Update(one, maglevEndpoints(endpoints))
+		h.Write(program.NewWriter(program.IPv4))
+		h.DeletePiece(program.NewWriter(program.IPv4), slots)
+		if one.HasTable() {
+			number = one.table.number
+		}
+		return number
+	}
+	first := write(2, 0)
+	write(0, 0)
+	write(0, 4092)
+	h.next = first
+	if second := write(3, 0); second == first || h.Count() != 1 || !h.Leaving() {
+		t.Errorf("a table with number %d while %d leaves; %d tables, some leave: %t", second, first, h.Count(), h.Leaving())
+	}
+	write(0, 0)
+	write(0, 1) // the last slot of the first one
+	h.next = first
+	if again := write(4, 0); again != first {
+		t.Errorf("a table with number %d, and %d is free", again, first)
+	}
+	for range program.MaxTables/4 + 5 {
+		h.leaving.add(&hashTable{})
+	}
+	if n := h.Count(); n < 5 || n > 10 {
+		t.Errorf("%d tables count", n)
+	}
 }

@@ -152,6 +152,16 @@ func (c *Contents) WriteShared(w program.Writer) {
 	c.Shared.write(w)
 }
 
+// DeletePiece deletes the next slots of hash tables that no pool has, and returns how many.
+func (c *Contents) DeletePiece(w program.Writer, most int) int { return c.hash.DeletePiece(w, most) }
+
+// Leaving reports whether there are hash tables that no pool has.
+func (c *Contents) Leaving() bool { return c.hash.Leaving() }
+
+// TakeRetired returns how many slots of hash tables have begun to leave since the last call, by the service port that had
+// them last.
+func (c *Contents) TakeRetired() map[string]int { return c.hash.TakeRetired() }
+
 // RetireClasses deletes the chains of classes that no pool has used for long, and of all unused ones if a service port
 // waits for their timeouts.
 func (c *Contents) RetireClasses(w program.Writer) {
@@ -196,8 +206,9 @@ func (c *Contents) ForgetSpares() {
 }
 
 // Rewrite writes all elements except those of the map that leads to chains, as for an empty table. Service ports come in
-// order of their numbers: two builds of the same state are equal.
-func (c *Contents) Rewrite(w program.Writer) {
+// order of their numbers: two builds of the same state are equal. Hash tables of the image that no pool has are written,
+// too, and leave later. Without an image, nothing of the kernel stays.
+func (c *Contents) Rewrite(w program.Writer, im *Image) {
 	ports := c.Ports.sorted()
 	reserve(w, ports)
 	for _, p := range ports {
@@ -205,6 +216,7 @@ func (c *Contents) Rewrite(w program.Writer) {
 	}
 	c.settings.rewrite()
 	c.hash.Rewrite(hashedPools(ports))
+	c.keepTables(w, im)
 	c.Shared.rewrite(w)
 	c.WriteShared(w)
 }

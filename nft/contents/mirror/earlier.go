@@ -3,10 +3,13 @@ package mirror
 import (
 	"bytes"
 	"encoding/binary"
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -176,4 +179,29 @@ func (p *earlierPort) members(pool int) []member {
 	}
 	slices.SortFunc(members, compareMembers)
 	return members
+}
+
+// keepTables keeps the hash tables of an image that no pool has.
+func (c *Contents) keepTables(w program.Writer, im *Image) {
+	if im == nil {
+		return
+	}
+	for _, id := range []program.SetID{program.HashSlots, program.Endpoints} {
+		for _, key := range slices.Sorted(maps.Keys(im.Rows[id])) {
+			if hashing.IsMark(key) && key&program.PortMask == 0 {
+				c.hash.Keep(w, key>>program.TableShift, id == program.Endpoints, im.Rows[id][key].endpoints(c.family))
+			}
+		}
+	}
+}
+
+// endpoints are those in the slots, up to the first gap.
+func (r Row) endpoints(f program.Family) iter.Seq[netip.AddrPort] {
+	return func(yield func(netip.AddrPort) bool) {
+		for slot := range uint32(r.Slots()) {
+			if at, ok := program.EndpointOf(f, r.At(slot)); !ok || !yield(at) {
+				return
+			}
+		}
+	}
 }

@@ -76,8 +76,9 @@ func TestNumbersUsedUp(t *testing.T) {
 	if !strings.Contains(text, "add element ip verdict services { 10.0.0.5 . tcp . 80") || !strings.Contains(text, "delete element ip verdict no-endpoints") {
 		t.Errorf("the port is served:\n%s", text)
 	}
-	again := apply(c.Rewrite)
-	if text := apply(c.Rewrite); text != again || !strings.Contains(text, "no-endpoints { 10.0.0.6 . tcp . 80") {
+	everything := func(w program.Writer) { c.Rewrite(w, nil) }
+	again := apply(everything)
+	if text := apply(everything); text != again || !strings.Contains(text, "no-endpoints { 10.0.0.6 . tcp . 80") {
 		t.Errorf("all elements:\n%s\nand again:\n%s", again, text)
 	}
 }

@@ -201,7 +201,7 @@ func (c *Contents) listSmall(w program.Writer) {
 // listShared lists the element with a key in a set that service ports share, if there is to be one.
 func (c *Contents) listShared(w program.Writer, id program.SetID, key []byte) {
 	switch id {
-	case program.HashSlots, program.Endpoints:
+	case program.HashTables, program.HashSlots, program.Endpoints:
 		c.hash.ListSlot(w, id, key)
 	case program.Answers:
 		if at, ok := program.EndpointOf(c.family, key); ok {
