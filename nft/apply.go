@@ -84,7 +84,7 @@ func (e *Engine) prepare(d *delivery) error {
 		left -= tb.Want.DeletePiece(w, left)
 		tb.Want.RetireClasses(w)
 		for name, n := range tb.Want.TakeRetired() {
-			e.changed.count(contents.PortID{Family: tb.Family, Name: name}, n)
+			e.count(contents.PortID{Family: tb.Family, Name: name}, n)
 		}
 	}
 	return nil

@@ -138,10 +138,7 @@ func (e *Engine) collect(f program.Family, name string, change func(*mirror.Cont
 	e.tx.Unread = e.mode != synced
 	again := want.Ports.Change(name, e.applies+1, func() { change(want, e.tx.For(f)) })
 	if n := e.tx.Size() - before; e.mode == synced && n > 0 {
-		if e.changed == nil {
-			e.changed = map[contents.PortID]int{}
-		}
-		e.changed[contents.PortID{Family: f, Name: name}] += n
+		e.count(contents.PortID{Family: f, Name: name}, n)
 	}
 	if again {
 		e.distrust()
@@ -267,6 +264,14 @@ const (
 	// remaking: the kernel refused to replace what is in the tables. Apply deletes them, and affinity with them.
 	remaking
 )
+
+// count counts elements that a service port changes.
+func (p *pending) count(id contents.PortID, n int) {
+	if p.changed == nil {
+		p.changed = map[contents.PortID]int{}
+	}
+	p.changed[id] += n
+}
 
 // distrust has the next Apply compare everything.
 func (p *pending) distrust() {
