@@ -257,7 +257,7 @@ func TestTablesLeaveBetweenChanges(t *testing.T) {
 		if at := w.rules.endpoints(t, "default/web:http"); len(at) != 1 || slots() < all/2 {
 			t.Errorf("the other Service has the endpoints %v when %d slots are left", at, slots())
 		}
-		for range all / 2000 / int(time.Second/(2*piecePause)) + 1 {
+		for range all/2000/int(time.Second/(2*piecePause)) + 1 {
 			settle()
 		}
 		paid, most := 0, 0
