@@ -3,6 +3,7 @@
 package flood
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -19,7 +20,13 @@ import (
 
 var verdict string // the program under test
 
-func TestMain(m *testing.M) { os.Exit(netns.Enter(func() int { return program.Main(m, &verdict) })) }
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		fmt.Fprintln(os.Stderr, play(role))
+		os.Exit(1) // what it plays does not end by itself
+	}
+	os.Exit(netns.Enter(func() int { return program.Main(m, &verdict) }))
+}
 
 // bed is a world with the daemon on its node, and two Services: shop/calm, which others must not disturb, and
 // tenant/sticky, with session affinity.

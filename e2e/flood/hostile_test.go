@@ -95,25 +95,35 @@ func junk(m *metav1.ObjectMeta, round int) {
 	}}
 }
 
-// hostileTenant writes some of its objects again and again, until stop is called. They are encoded before, so that the
-// daemon has the machine for itself.
+// hostileTenant writes some of its objects again and again, until stop is called.
 func (b *bed) hostileTenant() (stop func()) {
 	const some = 100
-	var list []written
+	var list [][]written
 	for n := range 2 * some {
-		list = append(list, b.server.encode(hostile(n%some, 1+n/some))...)
+		list = append(list, b.server.encode(hostile(n%some, 1+n/some)))
 	}
+	return b.rewrite(time.Second/hostileRate, list...)
+}
+
+// rewrite writes the lists in turn, one in each period, until stop is called. They are encoded before, so that the daemon
+// has the machine for itself.
+func (b *bed) rewrite(period time.Duration, lists ...[]written) (stop func()) {
+	return repeat(period, func(n int) { b.server.write(lists[n%len(lists)]) })
+}
+
+// repeat calls a function at once and after each period, until stop is called.
+func repeat(period time.Duration, fn func(n int)) (stop func()) {
 	ended := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() {
-		tick := time.NewTicker(time.Second / hostileRate)
+		tick := time.NewTicker(period)
 		defer tick.Stop()
 		for n := 0; ; n++ {
+			fn(n)
 			select {
 			case <-ended:
 				return
 			case <-tick.C:
-				b.server.write(list[n%len(list) : n%len(list)+1])
 			}
 		}
 	})

@@ -102,15 +102,23 @@ func resourceOf(o object) string {
 type written struct {
 	resource, name string
 	event          []byte
+	gone           bool // the event deletes the object
 }
 
 // encode makes an object ready to be written. Encoding takes longer than the rest, and so may come before.
-func (s *server) encode(objects ...object) (list []written) {
+func (s *server) encode(objects ...object) []written { return s.encodeAs(watch.Added, objects) }
+
+// encodeDeletion makes the end of objects ready to be written.
+func (s *server) encodeDeletion(objects ...object) []written {
+	return s.encodeAs(watch.Deleted, objects)
+}
+
+func (s *server) encodeAs(kind watch.EventType, objects []object) (list []written) {
 	for _, o := range objects {
 		resource := resourceOf(o)
 		o.SetResourceVersion(strconv.FormatInt(s.version.Add(1), 10))
 		list = append(list, written{
-			resource: resource, name: o.GetNamespace() + "/" + o.GetName(), event: s.event(resource, watch.Added, o),
+			resource: resource, name: o.GetNamespace() + "/" + o.GetName(), event: s.event(resource, kind, o), gone: kind == watch.Deleted,
 		})
 	}
 	return list
@@ -123,7 +131,9 @@ func (s *server) write(list []written) (size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range list {
-		s.objects[w.resource][w.name] = w.event
+		if s.objects[w.resource][w.name] = w.event; w.gone {
+			delete(s.objects[w.resource], w.name)
+		}
 		s.events[w.resource] = append(s.events[w.resource], w.event)
 		size += len(w.event)
 	}

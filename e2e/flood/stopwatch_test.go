@@ -57,6 +57,9 @@ type stopwatch struct {
 
 var moverFrontend = netip.MustParseAddrPort("10.96.0.13:80")
 
+// stuck is how long a change may take at most. A tenant who could make it longer would end the test.
+const stuck = 2 * time.Minute
+
 // groupNFTables is NFNLGRP_NFTABLES.
 const groupNFTables = 7
 
@@ -104,7 +107,7 @@ func (s *stopwatch) address() netip.Addr {
 // wait waits until the kernel says that it has something with an address.
 func (s *stopwatch) wait(t testing.TB, addr netip.Addr) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), stuck)
 	defer cancel()
 	for {
 		n, _, err := s.sock.Recvfrom(ctx, s.buf, 0)
