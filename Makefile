@@ -159,8 +159,8 @@ bench-flood: ## measure new connections and changes of others during floods of p
 	$(GO) test -tags e2e ./e2e/flood -run '^$$' -bench Flood -benchtime 16x
 
 .PHONY: bench-hostile
-bench-hostile: ## measure memory and changes of others while a tenant writes 1,000 objects of 1 MB (root, 4 minutes)
-	$(GO) test -tags e2e ./e2e/flood -run '^$$' -bench Hostile -benchtime 1x
+bench-hostile: ## measure changes of others, connections and memory while tenants attack: 1,000 objects of 1 MB, ranges, hash tables, flows (root, 10 minutes; CHANGES=1000 ATTACK=range)
+	$(GO) test -tags e2e ./e2e/flood -run '^$$' -bench '$(if $(ATTACK),Attacks/.*$(ATTACK),Hostile|Attacks)' -benchtime 1x -timeout 60m -changes $(or $(CHANGES),300)
 
 .PHONY: bench-checks
 bench-checks: ## measure flows, CPU and changes of others while a tenant asks for 10,000 checks a second (root, 4 minutes)

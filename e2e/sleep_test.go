@@ -49,6 +49,7 @@ func maySleep() map[string]string {
 		"e2e/deadnode stalled":                       traffic,
 		"e2e/deadnode vanishUnder":                   measures,
 		"e2e/flood TestChecksLeaveNoFlows":           nothing,
+		"e2e/flood control":                          measures,
 		"e2e/flood measureChecks":                    measures,
 		"e2e/ipvs backendChanges":                    traffic,
 		"e2e/ipvs endpointGoes":                      nothing,
