@@ -18,10 +18,14 @@ import (
 var victimChanges = flag.Int("changes", 300, "changes of the victim that BenchmarkAttacks measures before and during each attack")
 
 const (
-	attackRounds = 2                // each row has a bed for each round: first it is quiet, then it is attacked
-	shortest     = 6 * time.Second  // an attack goes on for at least that long
-	longest      = 12 * time.Second // no change of the victim begins later, although there may not have been enough
+	attackRounds = 2               // each row has a bed for each round: first it is quiet, then it is attacked
+	shortest     = 6 * time.Second // an attack goes on for at least that long
 )
+
+// longest is when no change of the victim begins any more, although there may not have been enough.
+func longest() time.Duration {
+	return max(12*time.Second, time.Duration(*victimChanges/attackRounds)*2*idle)
+}
 
 // attack is a row of BenchmarkAttacks.
 type attack struct {
@@ -118,7 +122,7 @@ func (b *bed) phase(t testing.TB, m *machine, change func() time.Duration, enoug
 	left := b.client(t, p)
 	pause := time.NewTicker(idle)
 	defer pause.Stop()
-	for began := time.Now(); time.Since(began) < max(longest, least) && (len(p.changes) < enough || time.Since(began) < least); <-pause.C {
+	for began := time.Now(); time.Since(began) < max(longest(), least) && (len(p.changes) < enough || time.Since(began) < least); <-pause.C {
 		p.changes = append(p.changes, change())
 	}
 	left()
