@@ -144,3 +144,8 @@ func (w *world) mustApply(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func ofTenant(svc *state.Service) *state.Service {
+	svc.Namespace = "tenant"
+	return svc
+}

@@ -92,11 +92,6 @@ func BenchmarkUnrelatedChange(b *testing.B) {
 	}
 }
 
-func ofTenant(svc *state.Service) *state.Service {
-	svc.Namespace = "tenant"
-	return svc
-}
-
 // wideService has 100 ports and 40 addresses. One of the ports has another name in each round.
 func wideService(i, round int) *state.Service {
 	svc := ofTenant(service(fmt.Sprint("wide", i), fmt.Sprintf("10.97.0.%d", i+1), 1))
