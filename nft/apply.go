@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/nft/table"
@@ -19,8 +18,10 @@ func (e *Engine) Apply() (Result, error) {
 	e.plan()
 	d := &delivery{Transaction: e.tx, full: e.mode != synced, fresh: e.mode != synced}
 	err := e.prepare(d)
-	r := Result{Full: d.full, Changed: e.changed, Text: d.text, Head: e.tx.Head}
-	e.changed = nil
+	r := Result{Full: d.full, Text: d.text, Head: e.tx.Head}
+	if !d.full {
+		r.Changed = e.changedPorts()
+	}
 	if err != nil {
 		r.Outcome = kernel.Rejected
 		return r, err
@@ -34,7 +35,8 @@ func (e *Engine) Apply() (Result, error) {
 		e.tx = &program.Transaction{}
 		e.batch.Shrink()
 	}
-	if e.applies++; r.Outcome == kernel.Applied {
+	e.collected = e.mode != synced
+	if r.Outcome == kernel.Applied {
 		r.Room = e.tables.Room()
 		r.Leaving = slices.ContainsFunc(e.tables, func(tb *table.Table) bool { return tb.Want.Leaving() })
 	}
@@ -63,7 +65,7 @@ func (e *Engine) applied(d *delivery) {
 		_ = e.recheck.End() // everything was compared; the socket of a list only fails to close if it is closed
 	}
 	for _, tb := range e.tables {
-		tb.Applied(d.For(tb.Family), d.full, d.whole.has(tb.Family))
+		tb.Applied()
 	}
 }
 
@@ -80,12 +82,9 @@ func (e *Engine) prepare(d *delivery) error {
 	left := piece
 	for _, tb := range e.tables {
 		w := e.tx.For(tb.Family)
-		tb.Want.WriteShared(w)
-		left -= tb.Want.DeletePiece(w, left)
-		tb.Want.RetireClasses(w)
-		for name, n := range tb.Want.TakeRetired() {
-			e.count(contents.PortID{Family: tb.Family, Name: name}, n)
-		}
+		tb.Want.Finish(w)
+		left -= tb.Want.DeletePiece(left)
+		tb.Want.Write(w)
 	}
 	return nil
 }
@@ -128,6 +127,7 @@ func (e *Engine) rewrite(d *delivery) error {
 	}
 	for _, tb := range e.tables {
 		w, was := e.tx.For(tb.Family), found[tb.Family.Index()]
+		tb.Want.Finish(program.NewWriter(tb.Family)) // a chain that goes is deleted like any that nobody wants
 		was.SameLayout = was.SameLayout && e.mode != remaking
 		if d.whole.has(tb.Family) {
 			tb.Build(w, was)
@@ -135,7 +135,6 @@ func (e *Engine) rewrite(d *delivery) error {
 			e.mode = max(e.mode, replacing)
 			return fmt.Errorf("compare table %s %s with what it is to have: %w; nothing was changed", tb.Family, program.TableName, err)
 		}
-		tb.Want.RetireClasses(w)
 	}
 	return nil
 }
@@ -161,9 +160,6 @@ func (e *Engine) sendApart(t *program.Transaction) error {
 	}
 	outcome, err := kernel.SendAlone(e.conn, t)
 	if outcome == kernel.Applied && e.mode == synced {
-		for _, tb := range e.tables {
-			tb.Counts.Note(t.For(tb.Family), false)
-		}
 		e.tables.KeepStamps()
 	}
 	return err

@@ -22,6 +22,7 @@
 //	table     one table in the kernel, compared with what it is to have
 //	inspect   what commands and metrics read
 //	contents  what the tables are to have for service ports
+//	ledger    what is wanted and what the kernel has, by owner
 //	memory    nf_tables in memory
 //	kernel    nf_tables over netlink: batches, dumps, events
 //	program   the chains and sets of the tables, as values

@@ -11,6 +11,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/contents/mirror"
 	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/nft/table"
 )
@@ -19,8 +20,9 @@ import (
 // changes. Apply gives them to the kernel as one transaction (send.go has the exception: large tables that do not
 // exist yet). Only one goroutine may use an engine.
 //
-// The engine keeps a mirror of everything it was asked for. If the kernel refuses a transaction, the next Apply writes both
-// tables as a whole from the mirror. If a transaction gets lost, the next Apply writes what differs. So no change is lost.
+// Each table has a ledger of what is wanted and what the kernel has. If the kernel refuses a transaction, the next Apply writes
+// both tables as a whole. If a transaction gets lost, the next Apply finds out what the kernel has, and writes what differs. So no
+// change is lost.
 type Engine struct {
 	sender
 	pending
@@ -30,10 +32,9 @@ type Engine struct {
 	recheck  table.Recheck
 }
 
-// settled reports whether the kernel is to have what the mirror has: no changes wait for the next Apply.
+// settled reports whether the engine knows what the kernel has, and no changes wait for the next Apply.
 func (e *Engine) settled() bool {
-	return e.mode == synced && e.tx.Empty() &&
-		!slices.ContainsFunc(e.tables, func(tb *table.Table) bool { return tb.Want.Unwritten() })
+	return e.mode == synced && !e.collected
 }
 
 // Options configure an engine.
@@ -111,12 +112,11 @@ func (e *Engine) Close() error { return e.conn.Close() }
 
 // Set adds or changes a service port. It always does so. The error names the limits of the program that the port has
 // met, and what is served instead (contents/mirror/limits.go). Where the limit is one that all ports share, Result.Room
-// names the port when there is room. A port should change once between two calls of Apply. After a second change, the
-// next Apply writes everything: the transaction holds differences from the kernel's state, and not from the first change.
+// names the port when there is room.
 func (e *Engine) Set(p *contents.Port) error {
 	var short mirror.Shortfall
 	if e.plan(); e.tables.In(p.Family) != nil { // ports of other families are ignored
-		e.collect(p.Family, p.Name, func(c *mirror.Contents, w program.Writer) { short = c.Set(w, p) })
+		e.collect(p.Family, func(c *mirror.Contents, w program.Writer) { short = c.Set(w, p) })
 	}
 	if len(short) > 0 {
 		return fmt.Errorf("set service port %s (%s): %s", p.Name, p.Family, strings.Join(short, "; "))
@@ -127,28 +127,21 @@ func (e *Engine) Set(p *contents.Port) error {
 // Delete removes a service port. An unknown name changes nothing.
 func (e *Engine) Delete(f program.Family, name string) {
 	if e.tables.In(f) != nil {
-		e.collect(f, name, func(c *mirror.Contents, w program.Writer) { c.Delete(w, name) })
+		e.collect(f, func(c *mirror.Contents, w program.Writer) { c.Delete(w, name) })
 	}
 }
 
-// collect collects a change of a service port. If the port changes for the second time, the next Apply compares
-// everything.
-func (e *Engine) collect(f program.Family, name string, change func(*mirror.Contents, program.Writer)) {
-	want, before := e.tables.In(f).Want, e.tx.Size()
-	e.tx.Unread = e.mode != synced
-	again := want.Ports.Change(name, e.applies+1, func() { change(want, e.tx.For(f)) })
-	if n := e.tx.Size() - before; e.mode == synced && n > 0 {
-		e.count(contents.PortID{Family: f, Name: name}, n)
-	}
-	if again {
-		e.distrust()
-	}
+// collect collects a change of a service port. New chains are in the transaction at once.
+func (e *Engine) collect(f program.Family, change func(*mirror.Contents, program.Writer)) {
+	change(e.tables.In(f).Want, e.tx.For(f))
+	e.collected = true
 	e.discard()
 }
 
 // SetGlobals replaces the globals.
 func (e *Engine) SetGlobals(g contents.Globals) {
 	e.plan()
+	e.collected = true
 	for _, tb := range e.tables {
 		if tb.Want.SetGlobals(g) {
 			e.distrust() // the rules themselves change
@@ -242,17 +235,16 @@ func (e *Engine) Inherited(f program.Family, protocol uint8, addr netip.Addr, po
 
 // pending are the changes that the next Apply makes.
 type pending struct {
-	mode    mode
-	tx      *program.Transaction    // the collected changes
-	changed map[contents.PortID]int // elements in tx
-	applies uint64                  // counts transactions, to notice a port that changes twice in one
+	mode      mode
+	tx        *program.Transaction // the collected changes of chains; the ledgers have those of elements
+	collected bool                 // something is wanted that was not wanted at the last Apply
 }
 
 // mode is what the engine knows of the kernel, and so what the next Apply does.
 type mode uint8
 
 const (
-	// synced: the kernel has what the mirror has, except for the collected changes. Apply sends these.
+	// synced: the ledgers are right. Apply sends what is pending.
 	synced mode = iota
 	// unplanned: an engine that starts does not know yet what the tables are to have.
 	unplanned
@@ -264,14 +256,6 @@ const (
 	// remaking: the kernel refused to replace what is in the tables. Apply deletes them, and affinity with them.
 	remaking
 )
-
-// count counts elements that a service port changes.
-func (p *pending) count(id contents.PortID, n int) {
-	if p.changed == nil {
-		p.changed = map[contents.PortID]int{}
-	}
-	p.changed[id] += n
-}
 
 // distrust has the next Apply compare everything.
 func (p *pending) distrust() {
@@ -295,40 +279,60 @@ func (p *pending) discard() {
 	}
 }
 
+// changedPorts counts the elements that service ports change, with those of the hash tables that they had last.
+func (e *Engine) changedPorts() map[contents.PortID]int {
+	counts := map[contents.PortID]int{}
+	for _, tb := range e.tables {
+		tb.Want.Accounts(func(a *ledger.Account) {
+			if n := a.Changes(); n > 0 && a.Owner() != "" {
+				counts[contents.PortID{Family: tb.Family, Name: a.Owner()}] += n
+			}
+		})
+		for name, n := range tb.Want.TakeRetired() {
+			counts[contents.PortID{Family: tb.Family, Name: name}] += n
+		}
+	}
+	return counts
+}
+
 // Guard protects addresses before they become local for IPVS: from now on, clients reach only frontends there. Guard
 // sends its own transaction and does not wait for Apply, because an address must never be local without its guard. If
 // there is no table yet that can protect the addresses, Guard returns false, and they are protected after the next
 // Apply.
 func (e *Engine) Guard(addrs []netip.Addr) (bool, error) {
-	t := &program.Transaction{}
 	ready := true
 	for _, tb := range e.tables {
-		fresh := tb.Want.Shared.Guard(tb.Family, addrs)
-		if e.mode != synced { // the kernel's elements are unknown
-			fresh = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return program.FamilyOf(a) != tb.Family })
-		}
-		if len(fresh) == 0 {
+		if !tb.Want.Guard(addrs) && e.mode == synced {
 			continue
 		}
-		if e.mode != synced {
+		if e.mode != synced { // the kernel's elements are unknown
 			there, err := tb.HasGuards(e.conn)
 			if err != nil {
 				return false, err
 			}
 			ready = ready && there
 		}
-		tb.Want.Shared.List(t.For(tb.Family), program.IPVSAddresses, fresh...)
 	}
 	if !ready {
 		e.distrust()
+		return false, nil
 	}
-	if !ready || t.Empty() {
-		return ready, nil
+	t := &program.Transaction{}
+	for _, tb := range e.tables {
+		tb.WriteGuards(t.For(tb.Family), addrs, e.mode == synced)
+	}
+	if t.Empty() {
+		return true, nil
 	}
 	if err := e.sendApart(t); err != nil {
 		e.distrust()
 		return false, fmt.Errorf("guard %d addresses of IPVS: %w; the next transaction compares everything with the kernel",
 			len(addrs), err)
+	}
+	for _, tb := range e.tables {
+		if e.mode == synced {
+			tb.Guarded()
+		}
 	}
 	return true, nil
 }
@@ -336,6 +340,6 @@ func (e *Engine) Guard(addrs []netip.Addr) (bool, error) {
 // Unguard ends the protection of addresses that are no longer local. The next Apply does it.
 func (e *Engine) Unguard(addrs []netip.Addr) {
 	for _, tb := range e.tables {
-		tb.Want.Shared.Unguard(addrs)
+		tb.Want.Unguard(addrs)
 	}
 }

@@ -463,7 +463,7 @@ func (m *Memory) checkHashed(t *testing.T, when string, state map[string]content
 		}
 	}
 	// What the mirror would write again is what the kernel has.
-	want := m.tables[0].Everything()
+	want := everything(m.tables[0])
 	for _, id := range []program.SetID{program.HashTables, program.HashSlots, program.TargetPorts, program.Endpoints, program.Pools} {
 		has := map[string]kernel.Found{}
 		if err := m.kernel.DumpElements(program.IPv4, id.Name(), func(e kernel.Found) { has[string(e.Key)] = e.Clone() }); err != nil {

@@ -108,7 +108,6 @@ func TestListAfterTransitions(t *testing.T) {
 			w.change(t, e)
 		}
 		mustApply(t, e)
-		clear(w.touched)
 		ports := slices.Collect(maps.Values(w.ports))
 		compareListing(t, fmt.Sprintf("step %d", step), n.listing(t, nil), wantListing(ports, w.globals))
 	}

@@ -30,7 +30,6 @@ func TestMemoryEqualsKernel(t *testing.T) {
 					for range 1 + worlds[i].rand.IntN(6) {
 						worlds[i].change(t, e)
 					}
-					clear(worlds[i].touched)
 				}
 				checkSameApply(t, step, e, m)
 				if step%3 == 0 {

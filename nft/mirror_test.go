@@ -2,15 +2,17 @@ package nft
 
 import (
 	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/memory"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/table"
 )
 
 // render prints both tables from the engine's mirror.
 func (e *Engine) render() string {
 	t := &program.Transaction{}
 	for _, tb := range e.tables {
-		w, all := t.For(tb.Family), tb.Everything() // unlike Build, it keeps hash tables that are about to leave
+		w, all := t.For(tb.Family), everything(tb) // unlike Build, it keeps hash tables that are about to leave
 		w.Do(program.Operation{Kind: program.AddTable})
 		for id := range tb.Defs {
 			w.Do(program.Operation{Kind: program.AddSet, Name: tb.Defs[id].Name, Set: &tb.Defs[id], ID: program.SetID(id)})
@@ -18,7 +20,7 @@ func (e *Engine) render() string {
 		tb.Want.Chains.Rewrite(w, tb.Want.Program())
 		for id := range program.SetCount {
 			for _, e := range all.Added(id) {
-				if id != program.Dispatch && id != program.Generation {
+				if id != program.Generation {
 					w.Copy(id, e, all.Arena)
 				}
 			}
@@ -33,4 +35,11 @@ func (e *Engine) render() string {
 		return err.Error()
 	}
 	return k.String()
+}
+
+// everything has all elements that a table is to have, without the stamp.
+func everything(tb *table.Table) program.Writer {
+	w := program.NewWriter(tb.Family)
+	tb.Want.Each(func(a *ledger.Account, r *ledger.Record) { w.Insert(r.Set, tb.Want.Element(w, a.Owner(), r)) })
+	return w
 }

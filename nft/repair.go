@@ -55,7 +55,7 @@ func (e *Engine) Repair(i kernel.Interference) (Result, error) {
 	if err != nil || !i.Lost && !i.Unheard {
 		return r, err
 	}
-	e.recheck.Begin(e.tables)
+	e.recheck.Begin(e.tables, e.conn)
 	next, err := e.recheckPart(table.FirstPart)
 	next.add(&r)
 	return next, err
@@ -83,7 +83,7 @@ func (e *Engine) recheckPart(within time.Duration) (Result, error) {
 		return r, errors.Join(err, c.End())
 	}
 	if !c.UnderWay() && c.Again {
-		c.Begin(e.tables)
+		c.Begin(e.tables, e.conn)
 	}
 	r.More = c.UnderWay()
 	return r, nil
@@ -101,8 +101,11 @@ func (e *Engine) sendRepair(t *program.Transaction) (Result, error) {
 	}
 	if r.Outcome != kernel.Applied {
 		e.distrust()
+	} else {
+		for _, tb := range e.tables {
+			tb.Repaired()
+		}
 	}
-	e.applies++
 	if err != nil {
 		err = fmt.Errorf("undo changes of another process: %w", err)
 	}

@@ -71,7 +71,7 @@ func (m *Memory) damage(t *testing.T, random *rand.Rand) (touched kernel.Interfe
 	t.Helper()
 	tx := &program.Transaction{}
 	for _, tb := range m.tables {
-		all, w := tb.Everything(), tx.For(tb.Family)
+		all, w := everything(tb), tx.For(tb.Family)
 		for id := range program.SetCount {
 			if id == program.Generation {
 				continue // without the stamp, the engine compares both tables as a whole

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/verdict-proxy/verdict/nft/contents/mirror"
 	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -38,12 +38,12 @@ func (c *Recheck) UnderWay() bool { return len(c.tables) > 0 }
 
 // Begin begins to compare everything. A recheck that is under way comes to its end first. Otherwise events that are lost
 // again and again would keep it from ever getting there.
-func (c *Recheck) Begin(active []*Table) {
+func (c *Recheck) Begin(active []*Table, k kernel.NFTables) {
 	if c.Again = c.UnderWay(); c.Again {
 		return
 	}
 	for _, tb := range active {
-		c.tables = append(c.tables, &tableRecheck{tb: tb, wanted: mirror.NewParts(tb.Want, kernel.RowLength)})
+		c.tables = append(c.tables, &tableRecheck{tb: tb, wanted: tb.Want.Cursor(), lookups: lookups{tb: tb, k: k, differs: tb.enter}})
 	}
 }
 
@@ -60,17 +60,19 @@ func (c *Recheck) End() (err error) {
 
 // Run compares one part after the other, for about the given time, and writes what undoes the differences.
 func (c *Recheck) Run(t *program.Transaction, k kernel.NFTables, within time.Duration) error {
-	for end := time.Now().Add(within); c.UnderWay() && time.Now().Before(end); {
+	for end := time.Now().Add(within); c.UnderWay() && t.Empty(); {
 		r := c.tables[0]
-		if !r.wanted.Left() && !r.listed && !t.Empty() {
-			return nil // the kernel's counts are right only when it has the transaction
-		}
-		done, err := r.step(t.For(r.tb.Family), k)
+		done, err := r.run(k, end)
 		if err != nil {
 			return fmt.Errorf("compare table %s %s with what it is to have: %w", r.tb.Family, program.TableName, err)
 		}
+		r.tb.Want.Corrected()
+		r.tb.Want.Write(t.For(r.tb.Family))
 		if done {
 			c.tables = c.tables[1:]
+		}
+		if time.Now().After(end) {
+			return nil
 		}
 	}
 	return nil
@@ -78,28 +80,34 @@ func (c *Recheck) Run(t *program.Transaction, k kernel.NFTables, within time.Dur
 
 // tableRecheck is what is left of one table.
 type tableRecheck struct {
-	tb     *Table
-	wanted *mirror.Parts
-	listed bool            // what is to be listed is known
-	lists  []program.SetID // sets to be listed
-	list   kernel.SetReader
+	tb      *Table
+	wanted  *ledger.Cursor
+	lookups lookups
+	listed  bool            // what is to be listed is known
+	lists   []program.SetID // sets to be listed
+	list    kernel.SetReader
+	known   map[string]bool // keys of the set that is listed
 }
 
-// step compares the next parts. It reports whether nothing is left.
-func (r *tableRecheck) step(w program.Writer, k kernel.NFTables) (done bool, err error) {
-	switch {
-	case r.wanted.Left():
-		for _, p := range r.wanted.Next() {
-			err = errors.Join(err, undo(w, k, r.tb.scopeOfPart(p)))
-		}
-	case !r.listed:
-		err = r.chooseLists(k)
-	case len(r.lists) > 0:
-		err = r.readList(w, k)
-	default:
-		return true, nil
+// run compares parts until a time. It reports whether nothing is left.
+func (r *tableRecheck) run(k kernel.NFTables, end time.Time) (done bool, err error) {
+	for r.wanted.Left() && err == nil && time.Now().Before(end) {
+		r.wanted.Next(kernel.RowLength, func(a *ledger.Account, is *ledger.Record) {
+			if err == nil {
+				err = r.lookups.add(a, is)
+			}
+		})
 	}
-	return false, err
+	if err = errors.Join(err, r.lookups.finish()); err != nil || r.wanted.Left() || r.tb.Want.Pending() {
+		return false, err // the kernel's counts are right only when it has the transaction
+	}
+	if !r.listed {
+		return false, errors.Join(r.chooseLists(k), r.tb.loadSet(k, program.ServiceCIDRs), r.tb.loadSet(k, program.PodCIDRs))
+	}
+	for len(r.lists) > 0 && err == nil && time.Now().Before(end) {
+		err = r.readList(k)
+	}
+	return len(r.lists) == 0, err
 }
 
 // chooseLists finds out which sets may have elements that nobody wants.
@@ -112,27 +120,37 @@ func (r *tableRecheck) chooseLists(k kernel.NFTables) error {
 	return nil
 }
 
-// readList deletes what nobody wants of the next part of a set.
-func (r *tableRecheck) readList(w program.Writer, k kernel.NFTables) (err error) {
+// readList finds what nobody wants in the next part of a set.
+func (r *tableRecheck) readList(k kernel.NFTables) (err error) {
 	id := r.lists[0]
-	name := r.tb.Defs[id].Name
 	if r.list == nil {
-		if r.list, err = k.ReadSet(r.tb.Family, name); err != nil {
-			return fmt.Errorf("list %s: %w", name, err)
+		if r.list, err = k.ReadSet(r.tb.Family, id.Name()); err != nil {
+			return fmt.Errorf("list %s: %w", id.Name(), err)
 		}
+		r.known = map[string]bool{}
+		r.tb.Want.Each(func(_ *ledger.Account, is *ledger.Record) {
+			if is.Set == id {
+				r.known[string(is.Key)] = true
+			}
+		})
 	}
-	found := &kernel.Touched{Keys: map[string]bool{}}
-	more, err := r.list.Next(func(e kernel.Found) { found.Keys[string(e.Key)] = true })
+	unknown := map[string]bool{}
+	more, err := r.list.Next(func(e kernel.Found) {
+		if !r.known[string(e.Key)] {
+			unknown[string(e.Key)] = true
+		}
+	})
 	if err != nil {
-		return fmt.Errorf("list %s: %w", name, err)
+		return fmt.Errorf("list %s: %w", id.Name(), err)
 	}
 	if !more {
 		err = r.list.Close()
 		r.list, r.lists = nil, r.lists[1:]
 	}
-	s := r.tb.touchedScope(id, found, r.tb.owned(mirror.KeysOf{id: found.Bytes()}))
-	s.list = nil // wanted elements were compared before
-	return errors.Join(err, undo(w, k, s))
+	if len(unknown) == 0 {
+		return err
+	}
+	return errors.Join(err, r.tb.loadKeys(k, id, unknown)) // some may have been added since
 }
 
 // Repair writes what undoes an interference. It reports whether the contents are lost, so that this would not suffice.
@@ -149,46 +167,31 @@ func (tb *Table) Repair(w program.Writer, k kernel.NFTables, i *kernel.Interfere
 	if changed {
 		tb.undoStructure(w, was)
 	}
-	return false, undo(w, k, tb.touchedScopes(i, changed)...)
+	if err := tb.loadTouched(k, i, changed); err != nil {
+		return false, err
+	}
+	tb.Want.Corrected()
+	tb.Want.Write(w)
+	return false, nil
 }
 
-// touchedScopes are what an interference touched. If chains changed, the map that leads to them is compared as a whole:
-// its elements follow a chain that another process renames. The affinity map is left out: its entries are those of
+// loadTouched enters what the kernel has where an interference touched it. If chains changed, the map that leads to them is read
+// as a whole: its elements follow a chain that another process renames. The affinity map is left out: its entries are those of
 // clients.
-func (tb *Table) touchedScopes(i *kernel.Interference, chains bool) (list []scope) {
-	var want program.Writer
+func (tb *Table) loadTouched(k kernel.NFTables, i *kernel.Interference, chains bool) (err error) {
 	for id := range program.SetCount {
-		at := i.Sets[kernel.TableSet{Family: tb.Family, Set: tb.Defs[id].Name}]
+		at := i.Sets[kernel.TableSet{Family: tb.Family, Set: id.Name()}]
 		whole := chains && id == program.Dispatch
-		if tb.Defs[id].Dynamic || at == nil && !whole || !whole && at.Many && i.Unheard { // the recheck comes to large sets
-			continue
-		}
-		if want.Transaction == nil {
-			want = tb.wanted(i)
-		}
-		if whole || at.Many || tb.Defs[id].Interval {
-			list = append(list, tb.scopeOf(id, want))
-		} else {
-			list = append(list, tb.touchedScope(id, at, want))
+		switch {
+		case err != nil || tb.Defs[id].Dynamic || at == nil && !whole:
+		case !whole && at.Many && i.Unheard: // the recheck comes to large sets
+		case whole || at.Many || tb.Defs[id].Interval:
+			err = tb.loadSet(k, id)
+		default:
+			err = tb.loadKeys(k, id, at.Keys)
 		}
 	}
-	return list
-}
-
-// wanted lists what the sets of the table are to have, as far as an interference touched them.
-func (tb *Table) wanted(i *kernel.Interference) program.Writer {
-	keys := mirror.KeysOf{}
-	for id := range program.SetCount {
-		at := i.Sets[kernel.TableSet{Family: tb.Family, Set: tb.Defs[id].Name}]
-		if at == nil {
-			continue
-		}
-		if at.Many && !i.Unheard {
-			return tb.Everything()
-		}
-		keys[id] = at.Bytes()
-	}
-	return tb.owned(keys)
+	return err
 }
 
 // The kernel tells the engine of each commit of another process. The periodic check is the net below that: each Check
@@ -210,19 +213,23 @@ func (tb *Table) Check(i *kernel.Interference, k kernel.NFTables, settled bool) 
 	for _, id := range tb.miscounted(was, false) {
 		i.At(kernel.TableSet{Family: tb.Family, Set: tb.Defs[id].Name}).Many = true
 	}
-	want := program.NewWriter(tb.Family)
-	tb.Want.Ports.List(want, tb.round.next(&tb.Want.Ports))
-	for _, p := range mirror.PartsOf(want, kernel.RowLength) {
-		s := tb.scopeOfPart(p)
-		d, err := s.compare(k)
-		if err != nil {
-			return err
-		}
-		for _, key := range d.keys() {
-			i.At(kernel.TableSet{Family: tb.Family, Set: s.def.Name}).Touch(key)
-		}
+	return tb.checkNext(i, k)
+}
+
+// checkNext looks up the elements of the next accounts.
+func (tb *Table) checkNext(i *kernel.Interference, k kernel.NFTables) (err error) {
+	if tb.round == nil || !tb.round.Left() {
+		tb.round = tb.Want.Cursor()
 	}
-	return nil
+	l := lookups{tb: tb, k: k, differs: func(_ *ledger.Account, r *ledger.Record, _ ledger.State) {
+		i.At(kernel.TableSet{Family: tb.Family, Set: r.Set.Name()}).Touch(r.Key)
+	}}
+	tb.round.Part(CheckParts, func(a *ledger.Account, r *ledger.Record) {
+		if err == nil {
+			err = l.add(a, r)
+		}
+	})
+	return errors.Join(err, l.finish())
 }
 
 // Mend writes the fixed chains of a table that are not as they should be, and deletes chains of others that have a

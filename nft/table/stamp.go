@@ -46,6 +46,15 @@ func (s stamp) in(f program.Family, k kernel.NFTables) (bool, error) {
 	return found, err
 }
 
+// stampKey is the key of the stamp, if the set has the stamps.
+func (tb *Table) stampKey(id program.SetID) string {
+	if id != program.Generation {
+		return ""
+	}
+	t := &program.Transaction{}
+	return string(tb.stamps.now.element(t, "").Key(t.Arena))
+}
+
 // ownership is who may change a table, and which flags it gets with that.
 type ownership struct {
 	Wanted bool   // the kernel is to let no other process change the table

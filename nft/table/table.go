@@ -1,8 +1,10 @@
 package table
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -10,6 +12,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/contents/mirror"
 	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -18,10 +21,9 @@ type Table struct {
 	form
 	Want   *mirror.Contents
 	Counts counts
-	totals [program.SetCount]int // of elements, after the difference that is being sent
 
-	image *imageReader // what the kernel has, until the first Apply
-	round checkRound
+	image *imageReader   // what the kernel has, until the first Apply
+	round *ledger.Cursor // of the periodic check
 	Owner ownership
 
 	stamps stamps
@@ -36,16 +38,36 @@ func New(f program.Family, affinitySize, affinityShare uint32, owner bool) *Tabl
 	return tb
 }
 
-// Applied notes that the kernel has a transaction: one that does not depend on earlier ones (full), or that wrote the whole
-// table.
-func (tb *Table) Applied(w program.Writer, full, whole bool) {
-	if full && !whole {
-		tb.Counts.store(&tb.totals)
-	} else {
-		tb.Counts.Note(w, whole)
-	}
+// Applied notes that the kernel has what it is to have.
+func (tb *Table) Applied() {
 	tb.Want.NoteApplied()
+	tb.Counts.note(tb.Want)
 	tb.image = nil
+}
+
+// Repaired notes that the kernel has what was pending, while nothing else changed.
+func (tb *Table) Repaired() {
+	tb.Want.Settle()
+	tb.Counts.note(tb.Want)
+}
+
+// WriteGuards writes the guards that the kernel lacks. If nobody knows what it has, it writes those of the addresses.
+func (tb *Table) WriteGuards(w program.Writer, addrs []netip.Addr, known bool) {
+	if known {
+		tb.Want.WriteSet(w, program.IPVSAddresses)
+		return
+	}
+	for _, a := range addrs {
+		if program.FamilyOf(a) == tb.Family {
+			w.Insert(program.IPVSAddresses, w.Element("", func(b *program.Builder) { b.Addr(a) }, nil))
+		}
+	}
+}
+
+// Guarded notes that the kernel has the guards.
+func (tb *Table) Guarded() {
+	tb.Want.SettleSet(program.IPVSAddresses)
+	tb.Counts.note(tb.Want)
 }
 
 // fingerprint names the rules and sets of a table, apart from elements and from which classes and groups of prefix lengths
@@ -94,26 +116,6 @@ func (tb *Table) miscounted(was kernel.Existing, uncounted bool) (ids []program.
 		}
 	}
 	return ids
-}
-
-// Everything lists all elements that the table is to have.
-func (tb *Table) Everything() program.Writer {
-	w := program.NewWriter(tb.Family)
-	tb.listStamp(w)
-	tb.Want.Everything(w)
-	return w
-}
-
-// owned lists what the table is to have of the elements that some keys touch.
-func (tb *Table) owned(keys mirror.KeysOf) program.Writer {
-	w := program.NewWriter(tb.Family)
-	tb.listStamp(w)
-	tb.Want.Owned(w, keys)
-	return w
-}
-
-func (tb *Table) listStamp(w program.Writer) {
-	w.Insert(program.Generation, tb.stamps.now.element(w.Transaction, tb.fingerprint()))
 }
 
 // Adopt reads what an earlier process left.
@@ -167,24 +169,6 @@ func (tb *Table) readImage(k kernel.NFTables) (*imageReader, error) {
 	return r, nil
 }
 
-// checkRound has the service ports of a table that this round of checks has not looked at.
-type checkRound struct {
-	names []string
-	each  int // in one call
-}
-
-// next returns the names of the ports for one call.
-func (r *checkRound) next(ports *mirror.ServicePorts) []string {
-	if len(r.names) == 0 {
-		r.names = ports.Names()
-		r.each = (len(r.names) + CheckParts - 1) / CheckParts
-	}
-	n := min(r.each, len(r.names))
-	list := r.names[:n]
-	r.names = r.names[n:]
-	return list
-}
-
 // CheckParts is how many Checks look at all service ports. The loop calls it every 5 seconds, so one round takes 10
 // minutes. BenchmarkCheck: a call takes 10 ms for 10,000 service ports of 10 endpoints, and 4 ms for 1,000.
 const CheckParts = 120
@@ -193,23 +177,11 @@ const CheckParts = 120
 // because rules fill it. Any goroutine may read them.
 type counts [program.SetCount]atomic.Int64
 
-// Note counts what an applied transaction changed in a table. If it wrote the whole table, it has all elements.
-func (c *counts) Note(w program.Writer, whole bool) {
-	for id := range c {
-		changes, n := &w.Changes[w.Family.Index()][id], &c[id]
-		if whole {
-			n.Store(int64(len(changes.Add)))
-		} else if more := len(changes.Add) - len(changes.Delete); more != 0 {
-			n.Add(int64(more))
-		}
+func (c *counts) note(want *mirror.Contents) {
+	for id := range program.SetCount {
+		c[id].Store(int64(want.Count(id)))
 	}
-}
-
-// store counts what a table has after a difference to what was there.
-func (c *counts) store(totals *[program.SetCount]int) {
-	for id, n := range totals {
-		c[id].Store(int64(n))
-	}
+	c[program.Generation].Store(1)
 }
 
 // Of is how many elements a set is to have.
@@ -238,9 +210,14 @@ func (ts Tables) Adopt(k kernel.NFTables) error {
 	return nil
 }
 
-// OwnerOf finds the service port that has an element.
-func (ts Tables) OwnerOf(f program.Family, set program.SetID, key []byte) (contents.PortID, bool) {
-	return ts.In(f).Want.Ports.OwnerOf(f, set, key)
+// OwnerOf finds the service port that has an element. A refusal is rare, and an index would take memory all the time.
+func (ts Tables) OwnerOf(f program.Family, set program.SetID, key []byte) (id contents.PortID, found bool) {
+	ts.In(f).Want.Each(func(a *ledger.Account, r *ledger.Record) {
+		if r.Set == set && bytes.Equal(r.Key, key) && a.Owner() != "" {
+			id, found = contents.PortID{Family: f, Name: a.Owner()}, true
+		}
+	})
+	return id, found
 }
 
 // Room names the service ports that got less than they asked for, and for which there is room.

@@ -5,12 +5,11 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/verdict-proxy/verdict/nft/contents/mirror"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// Build writes the whole table from the mirror. If the kernel has a table of the same layout, the same transaction
+// Build writes the whole table. If the kernel has a table of the same layout, the same transaction
 // replaces everything in it except affinity entries.
 func (tb *Table) Build(w program.Writer, found kernel.Existing) {
 	keep := tb.keeps(found)
@@ -25,7 +24,8 @@ func (tb *Table) Build(w program.Writer, found kernel.Existing) {
 	}
 	tb.addSets(w, keep, found)
 	tb.Want.Chains.Rewrite(w, tb.Want.Program())
-	tb.Want.Rewrite(w, nil)
+	tb.Want.Forget()
+	tb.Want.Write(w)
 }
 
 // tearDown empties the sets and chains that stay, and deletes the others. It replaces no set or chain that can stay.
@@ -77,27 +77,13 @@ func (tb *Table) Differs(was kernel.Existing, k kernel.NFTables) (bool, error) {
 	return true, nil
 }
 
-// Converge writes what makes the kernel's table equal to the mirror. It counts how many elements each set has then.
+// Converge writes what makes the kernel's table as it is to be.
 func (tb *Table) Converge(w program.Writer, found kernel.Existing, k kernel.NFTables) error {
 	tb.Owner.note(found, tb.keeps(found))
 	tb.undoStructure(w, found)
-	want := program.NewWriter(tb.Family)
-	tb.Want.Chains.List(want)
-	tb.Want.Rewrite(want, tb.image.Image)
-	for id := range program.SetCount {
-		s := tb.scopeOf(id, want)
-		tb.totals[id] = len(s.list)
-		if s.def.Dynamic || id == program.Generation {
-			continue
-		}
-		if s.rows = tb.image.Rows[id]; !found.HasSet(s.def) {
-			s.rows = map[uint32]mirror.Row{}
-		}
-		if err := undo(w, k, s); err != nil {
-			return err
-		}
+	if err := tb.LoadAll(found, k); err != nil {
+		return err
 	}
-	tb.totals[program.Generation] = 1
-	tb.image = nil
+	tb.Want.Write(w)
 	return nil
 }

@@ -3,10 +3,12 @@ package chains
 
 import (
 	"cmp"
+	"encoding/binary"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -17,6 +19,7 @@ const spareClasses = 16
 // InUse owns the chains that service ports need beside the fixed ones: those of classes, and those of groups of
 // prefix lengths. It numbers the classes. Their number is bounded (mirror/limits.go), so there is always a number for one more.
 type InUse struct {
+	ledger  *ledger.Ledger
 	entries map[program.Class]*classEntry
 	byID    map[uint32]program.Class
 	next    uint32
@@ -40,9 +43,9 @@ type classEntry struct {
 }
 
 // New returns the chains of the classes that every table has.
-func New() InUse {
+func New(l *ledger.Ledger) InUse {
 	c := InUse{
-		entries: map[program.Class]*classEntry{}, byID: map[uint32]program.Class{}, next: 1, Exact: map[time.Duration]int{},
+		ledger: l, entries: map[program.Class]*classEntry{}, byID: map[uint32]program.Class{}, next: 1, Exact: map[time.Duration]int{},
 		tokenDraws: map[program.Draw]bool{},
 	}
 	for size := range program.ExactDraws {
@@ -58,7 +61,7 @@ func (c *InUse) Acquire(w program.Writer, class program.Class, p func() program.
 	}
 	id, fresh := c.acquire(class)
 	if fresh {
-		c.add(w, p(), class, id)
+		c.add(w, p(), class)
 	}
 	return id
 }
@@ -74,6 +77,7 @@ func (c *InUse) acquire(class program.Class) (id uint32, fresh bool) {
 	id = c.number(class)
 	c.entries[class] = &classEntry{id: id, users: 1}
 	c.byID[id] = class
+	c.ledger.Put(program.Dispatch, dispatchKey(id), []byte(class.ChainName()))
 	if class.Affinity != 0 && !IsRung(class.Affinity) {
 		c.Exact[class.Affinity]++
 	}
@@ -136,6 +140,7 @@ type retired struct {
 func (c *InUse) forget(class program.Class, id uint32) {
 	delete(c.byID, id)
 	delete(c.entries, class)
+	c.ledger.Drop(program.Dispatch, dispatchKey(id))
 	c.spares--
 	if c.Exact[class.Affinity]--; c.Exact[class.Affinity] <= 0 {
 		delete(c.Exact, class.Affinity)
@@ -143,7 +148,7 @@ func (c *InUse) forget(class program.Class, id uint32) {
 }
 
 // add creates the chains of a class.
-func (c *InUse) add(w program.Writer, p program.Program, of program.Class, id uint32) {
+func (c *InUse) add(w program.Writer, p program.Program, of program.Class) {
 	if of.Affinity > 0 && !c.tokenDraws[of.Draw] {
 		c.tokenDraws[of.Draw] = true
 		w.AddChain(p.TokenChain(of.Draw))
@@ -152,11 +157,11 @@ func (c *InUse) add(w program.Writer, p program.Program, of program.Class, id ui
 		w.AddChain(p.TableChain(of.Draw))
 	}
 	w.AddChain(p.ClassChain(of))
-	w.Insert(program.Dispatch, dispatchElement(w, of, id))
 }
 
-func dispatchElement(w program.Writer, c program.Class, id uint32) program.Element {
-	return w.Element(c.ChainName(), func(b *program.Builder) { b.Word(id << program.PoolBits) }, nil)
+// dispatchKey is the key of a class in the map that leads to the chains of classes.
+func dispatchKey(id uint32) []byte {
+	return binary.NativeEndian.AppendUint32(nil, id<<program.PoolBits)
 }
 
 // Room is how many more timeouts there may be that are not rungs.
@@ -168,13 +173,6 @@ func (c *InUse) HaveTokens() bool { return len(c.tokenDraws) > 0 }
 // NoteLengths notes that the kernel has the chains of all groups.
 func (c *InUse) NoteLengths() { c.lengthsBefore = c.Lengths }
 
-// List adds the elements of the map that leads to the chains of classes.
-func (c *InUse) List(w program.Writer) {
-	for _, id := range slices.Sorted(maps.Keys(c.byID)) {
-		w.Insert(program.Dispatch, dispatchElement(w, c.byID[id], id))
-	}
-}
-
 // Rewrite writes the fixed chains and all others, as for an empty table.
 func (c *InUse) Rewrite(w program.Writer, p program.Program) {
 	fixed := p.Chains()
@@ -185,7 +183,7 @@ func (c *InUse) Rewrite(w program.Writer, p program.Program) {
 		w.AddChain(p.TokenChain(d))
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.byID)) {
-		c.add(w, p, c.byID[id], id)
+		c.add(w, p, c.byID[id])
 	}
 	for _, chain := range fixed {
 		w.AddRules(chain)
@@ -217,7 +215,6 @@ func (c *InUse) Retire(w program.Writer, all bool) {
 		keep = 0
 	}
 	for _, gone := range c.collect(keep) {
-		w.Remove(program.Dispatch, dispatchElement(w, gone.class, gone.id))
 		w.DoAfterwards(program.Operation{Kind: program.DeleteChain, Name: gone.class.ChainName()})
 	}
 }

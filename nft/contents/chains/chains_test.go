@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -14,7 +15,7 @@ func TestSpareClasses(t *testing.T) {
 	sticky := func(i int) program.Class {
 		return program.NewClass(program.Random, 2, 100*time.Second+time.Duration(i)*time.Second, false)
 	}
-	c, tx := New(), &program.Transaction{}
+	c, tx := New(ledger.New(program.IPv4, func(string, *ledger.Record) string { return "" })), &program.Transaction{}
 	w := tx.For(program.IPv4)
 	ids := map[uint32]bool{}
 	for i := range spareClasses + 5 {
@@ -77,7 +78,7 @@ func TestSpareClasses(t *testing.T) {
 func TestPreferredNumbers(t *testing.T) {
 	p := func() program.Program { return program.Program{Family: program.IPv4} }
 	class := func(size int) program.Class { return program.NewClass(program.InTurn, size, 0, false) }
-	c, tx := New(), &program.Transaction{}
+	c, tx := New(ledger.New(program.IPv4, func(string, *ledger.Record) string { return "" })), &program.Transaction{}
 	w := tx.For(program.IPv4)
 	next := c.Acquire(w, class(1), p) + 1
 	c.Preferred = map[uint32]program.Class{next: class(3), next + 5: class(2)}
@@ -107,7 +108,7 @@ func TestPreferredNumbers(t *testing.T) {
 
 // TestSharedTimeout: of two classes with one affinity timeout that is no rung, the timeout stays until both have gone.
 func TestSharedTimeout(t *testing.T) {
-	c, p := New(), func() program.Program { return program.Program{Family: program.IPv4} }
+	c, p := New(ledger.New(program.IPv4, func(string, *ledger.Record) string { return "" })), func() program.Program { return program.Program{Family: program.IPv4} }
 	retire := func() { c.Retire((&program.Transaction{}).For(program.IPv4), true) }
 	small, large := program.NewClass(program.Random, 2, 101*time.Second, false), program.NewClass(program.Random, 4, 101*time.Second, false)
 	w := (&program.Transaction{}).For(program.IPv4)
@@ -127,7 +128,7 @@ func TestSharedTimeout(t *testing.T) {
 
 // TestPermanentClasses: the chain of a class without affinity stays: to make it again may take long (program.ExactDraws).
 func TestPermanentClasses(t *testing.T) {
-	c, p := New(), func() program.Program { return program.Program{Family: program.IPv4} }
+	c, p := New(ledger.New(program.IPv4, func(string, *ledger.Record) string { return "" })), func() program.Program { return program.Program{Family: program.IPv4} }
 	w := (&program.Transaction{}).For(program.IPv4)
 	class := program.NewClass(program.InTurn, 3, 0, false)
 	c.Acquire(w, class, p)

@@ -2,13 +2,12 @@ package hashing
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -31,28 +30,28 @@ func newHashKey(endpoints []contents.Endpoint) hashKey {
 
 // Pool is the hash table of a pool.
 type Pool struct {
-	name  string // of the service port
-	pool  uint32
-	table *hashTable // nil: none
-	port  uint16     // of the endpoints; 0: the table has the ports
-	// written is the data of the pool's element in the latest transaction; 0: there is no element.
-	written uint32
-	touched bool // it may differ
-	renamed bool // since the latest transaction
+	account *ledger.Account // of the service port
+	pool    uint32
+	table   *hashTable // nil: none
+	port    uint16     // of the endpoints; 0: the table has the ports
+	value   uint32     // the data of the pool's element; 0: there is no element
+	touched bool       // another one may be wanted
 }
 
 // HasTable reports whether the pool has a hash table.
 func (h *Pool) HasTable() bool { return h != nil && h.table != nil }
 
-func NewPool(pool uint32) *Pool { return &Pool{pool: pool} }
+// NewPool returns a pool of a service port without a table.
+func NewPool(pool uint32, account *ledger.Account) *Pool { return &Pool{pool: pool, account: account} }
 
-// Name sets the name of the service port. renamed is set if its elements have another one.
-func (h *Pool) Name(name string, renamed bool) { h.name, h.renamed = name, h.renamed || renamed }
-
-// List adds the element that says which table the pool has, as of the latest transaction.
-func (h *Pool) List(w program.Writer) {
-	if h != nil && h.written != 0 {
-		w.Insert(program.HashTables, h.element(w, h.written))
+// Record adds the element that says which table the pool has.
+func (h *Pool) Record(b *ledger.Builder) {
+	if h != nil && h.value != 0 {
+		b.Begin(program.HashTables)
+		b.Word(h.pool)
+		b.Value()
+		b.Word(h.value)
+		b.End()
 	}
 }
 
@@ -63,23 +62,25 @@ func (h *Pool) wanted() uint32 {
 	return h.table.number<<program.TableShift | uint32(h.port)
 }
 
-// hashTable is a table, and the endpoint in each slot as of the latest transaction.
+// hashTable is a table.
 type hashTable struct {
 	key       hashKey
 	number    uint32 // 0: the table is not in a transaction yet
 	users     int    // pools
 	endpoints []contents.Endpoint
 	withPorts bool
-	slots     []uint16   // indices into endpoints; nil: the table is not in the kernel
-	from      *hashTable // which the first pool of this table had before
-	emptied   uint64     // the transaction in which the last pool left
-	idle      bool       // it is in the list of tables without pools
-	marked    bool       // the kernel has its mark; see leaving.go
-	owner     string     // the service port that had it last
+	account   *ledger.Account // of its slots; nil: the table is not in a transaction yet
+	from      *hashTable      // which the first pool of this table had before
+	emptied   uint64          // the transaction in which the last pool left
+	idle      bool            // it is in the list of tables without pools
+	slots     *slots          // that are wanted
+	marked    bool            // it has a mark; see leaving.go
+	owner     string          // the service port that had it last
 }
 
 // Tables has the tables of one family.
 type Tables struct {
+	ledger  *ledger.Ledger
 	byKey   map[hashKey]*hashTable
 	numbers map[uint32]*hashTable
 	next    uint32
@@ -92,6 +93,14 @@ type Tables struct {
 	// preferred are the numbers of tables in an earlier process, by the number of the pool. Other tables do not get them.
 	preferred map[uint32]uint32
 	reserved  map[uint32]bool
+}
+
+// NewTables returns the tables of a family without pools.
+func NewTables(l *ledger.Ledger) Tables {
+	return Tables{
+		ledger: l, byKey: map[hashKey]*hashTable{}, numbers: map[uint32]*hashTable{}, next: program.FirstTable,
+		ports: targetPorts{ledger: l, used: map[uint16]*portUse{}},
+	}
 }
 
 // Count is the number of tables. Some of those that leave do not count, because there are more numbers than tables.
@@ -123,12 +132,8 @@ func (h *Tables) number(t *hashTable, pool uint32) {
 	}
 }
 
-func NewTables() Tables {
-	return Tables{byKey: map[hashKey]*hashTable{}, numbers: map[uint32]*hashTable{}, next: program.FirstTable}
-}
-
-// Update changes the table of a pool to that of some endpoints; none: it has no table any more. The elements are written
-// when all pools of the transaction are known.
+// Update changes the table of a pool to that of some endpoints; none: it has no table any more. The elements follow when all
+// pools of the transaction are known.
 func (h *Tables) Update(pl *Pool, endpoints []contents.Endpoint) {
 	old := pl.table
 	pl.table, pl.port = nil, 0
@@ -140,12 +145,8 @@ func (h *Tables) Update(pl *Pool, endpoints []contents.Endpoint) {
 		}
 	}
 	if old != nil {
-		h.release(old, pl.name)
+		h.release(old, pl.account.Owner())
 	}
-	h.touch(pl)
-}
-
-func (h *Tables) touch(pl *Pool) {
 	if !pl.touched {
 		pl.touched = true
 		h.touched = append(h.touched, pl)
@@ -176,30 +177,29 @@ func (h *Tables) release(t *hashTable, owner string) {
 	}
 }
 
-// Write writes what has changed since the last transaction.
-func (h *Tables) Write(w program.Writer) {
+// Finish enters what has changed since the last transaction into the ledger.
+func (h *Tables) Finish() {
 	for _, table := range h.fresh {
 		if table.users > 0 {
-			h.writeTable(w, table)
+			h.enter(table)
 		} else {
 			h.forget(table)
 		}
 	}
 	for _, pl := range h.touched {
-		h.writeHashed(w, pl)
+		h.enterPool(pl)
 	}
 	h.fresh, h.touched = nil, nil
-	h.idle = slices.DeleteFunc(h.idle, func(table *hashTable) bool { return h.leave(w, table) })
-	h.ports.leave(w, h.round)
+	h.idle = slices.DeleteFunc(h.idle, func(table *hashTable) bool { return h.leave(table) })
+	h.ports.leave(h.round)
 	h.round++
 }
 
-// writeTable writes a new table. It takes the place of the table that its first pool had, if no pool has that.
-func (h *Tables) writeTable(w program.Writer, table *hashTable) {
-	old := &hashTable{}
-	if from := table.from; from != nil && from.users == 0 && from.slots != nil && from.withPorts == table.withPorts {
-		was := *from
-		old, table.number = &was, from.number
+// enter enters the slots of a new table. It takes the place of the table that its first pool had, if no pool has that.
+func (h *Tables) enter(table *hashTable) {
+	if from := table.from; from != nil && from.users == 0 && from.account != nil && from.withPorts == table.withPorts {
+		table.number, table.account = from.number, from.account
+		from.account = nil
 		h.forget(from)
 	}
 	table.from = nil
@@ -207,8 +207,55 @@ func (h *Tables) writeTable(w program.Writer, table *hashTable) {
 		table.number = h.freeNumber()
 	}
 	h.numbers[table.number] = table
-	table.slots = maglev(table.endpoints)
-	table.writeSlots(w, old)
+	h.want(table, &slots{endpoints: table.endpoints, bySlot: maglev(table.endpoints)})
+}
+
+// want enters the slots that a table is to have.
+func (h *Tables) want(table *hashTable, s *slots) {
+	if table.account == nil {
+		table.account = h.ledger.Open("")
+	}
+	s.number, s.set = table.number<<program.TableShift, program.HashSlots
+	if table.withPorts {
+		s.set = program.Endpoints
+	}
+	table.slots = s
+	h.ledger.Want(table.account, s)
+}
+
+// slots are those of a table, which take two bytes each.
+type slots struct {
+	set       program.SetID
+	number    uint32
+	endpoints []contents.Endpoint
+	bySlot    []uint16 // indices into endpoints
+	program.Builder
+}
+
+// At returns the element of a slot.
+func (s *slots) At(slot int) (r ledger.Record, next int, ok bool) {
+	if slot >= len(s.bySlot) {
+		return r, slot, false
+	}
+	at := s.endpoints[s.bySlot[slot]].Addr
+	s.Arena = s.Arena[:0]
+	s.Word(s.number)
+	s.Word(uint32(slot))
+	key := len(s.Arena)
+	s.Addr(at.Addr())
+	if s.set == program.Endpoints {
+		s.Port(at.Port())
+	}
+	return ledger.Record{Set: s.set, Key: s.Arena[:key], Data: s.Arena[key:]}, slot + 1, true
+}
+
+// Prefix is how many slots two tables have in common at least, if one is what is left of the other.
+func (s *slots) Prefix(o ledger.Content) int {
+	other, ok := o.(*slots)
+	if !ok || len(s.bySlot) == 0 || len(other.bySlot) == 0 || &s.bySlot[0] != &other.bySlot[0] {
+		return 0
+	}
+	return min(len(s.bySlot), len(other.bySlot))
 }
 
 func (h *Tables) freeNumber() uint32 {
@@ -223,7 +270,7 @@ func (h *Tables) freeNumber() uint32 {
 	}
 }
 
-// forget takes a table out of the mirror.
+// forget forgets a table.
 func (h *Tables) forget(t *hashTable) {
 	if h.byKey[t.key] == t {
 		delete(h.byKey, t.key)
@@ -231,153 +278,29 @@ func (h *Tables) forget(t *hashTable) {
 	if h.numbers[t.number] == t {
 		delete(h.numbers, t.number)
 	}
-	t.slots = nil
-}
-
-// writeSlots writes the differences to an earlier table of the same number.
-func (t *hashTable) writeSlots(w program.Writer, old *hashTable) {
-	for slot := range max(len(t.slots), len(old.slots)) {
-		from, to := old.at(slot), t.at(slot)
-		if from == to {
-			continue
-		}
-		if from.IsValid() {
-			w.Remove(old.set(), old.slotElement(w, slot, netip.AddrPort{}))
-		}
-		if to.IsValid() {
-			w.Insert(t.set(), t.slotElement(w, slot, to))
-		}
+	if t.account != nil {
+		h.ledger.Close(t.account)
+		t.account = nil
 	}
 }
 
-// at is the endpoint in a slot; the zero AddrPort: the table has no such slot.
-func (t *hashTable) at(slot int) netip.AddrPort {
-	if slot >= len(t.slots) {
-		return netip.AddrPort{}
-	}
-	return t.endpoints[t.slots[slot]].Addr
-}
-
-// set is the map that has the slots.
-func (t *hashTable) set() program.SetID {
-	if t.withPorts {
-		return program.Endpoints
-	}
-	return program.HashSlots
-}
-
-// slotElement is the element of a slot; without an address, only its key.
-func (t *hashTable) slotElement(w program.Writer, slot int, addr netip.AddrPort) program.Element {
-	start := w.Mark()
-	w.Word(t.number << program.TableShift)
-	w.Word(uint32(slot))
-	e := program.Element{Offset: start, KeyLen: w.Since(start)}
-	if !addr.IsValid() {
-		return e
-	}
-	start = w.Mark()
-	w.Addr(addr.Addr())
-	if t.withPorts {
-		w.Port(addr.Port())
-	}
-	e.DataLen = w.Since(start)
-	return e
-}
-
-// list adds some slots, as far as the table has them, and its mark with the first one.
-func (t *hashTable) list(w program.Writer, from, to int) {
-	if from == 0 && t.marked {
-		w.Insert(program.HashTables, t.mark(w))
-	}
-	for slot := from; slot < min(to, len(t.slots)); slot++ {
-		w.Insert(t.set(), t.slotElement(w, slot, t.at(slot)))
-	}
-}
-
-// List adds some slots of the table with a number. It reports whether the table has more.
-func (h *Tables) List(w program.Writer, number uint32, from, to int) (more bool) {
-	table := h.numbers[number]
-	if table == nil {
-		return false
-	}
-	table.list(w, from, to)
-	return to < len(table.slots)
-}
-
-// ListAll adds the slots of all tables.
-func (h *Tables) ListAll(w program.Writer) {
-	for _, table := range h.numbers {
-		table.list(w, 0, len(table.slots))
-	}
-}
-
-// ListPorts adds the target ports.
-func (h *Tables) ListPorts(w program.Writer) { h.ports.list(w) }
-
-// ListSlot adds the slot with a key in one of the maps that have slots of tables, or the mark with a key.
-func (h *Tables) ListSlot(w program.Writer, id program.SetID, key []byte) {
-	if len(key) < 4 || !IsMark(binary.NativeEndian.Uint32(key)) {
-		return
-	}
-	switch table := h.numbers[binary.NativeEndian.Uint32(key)>>program.TableShift]; {
-	case table == nil:
-	case id == program.HashTables && table.marked:
-		w.Insert(id, table.mark(w))
-	case len(key) == 8 && table.set() == id:
-		if slot := int(binary.NativeEndian.Uint32(key[4:])); slot < len(table.slots) {
-			w.Insert(id, table.slotElement(w, slot, table.at(slot)))
-		}
-	}
-}
-
-// writeHashed writes which table a pool has, and its target port.
-func (h *Tables) writeHashed(w program.Writer, pl *Pool) {
-	from, to := pl.written, pl.wanted()
-	same := from == to && !pl.renamed
-	pl.touched, pl.renamed = false, false
-	if same {
+// enterPool enters which table a pool has, and its target port.
+func (h *Tables) enterPool(pl *Pool) {
+	from, to := pl.value, pl.wanted()
+	if pl.touched = false; from == to {
 		return
 	}
 	if from != 0 {
-		w.Remove(program.HashTables, pl.element(w, 0))
 		h.ports.release(uint16(from&program.PortMask), h.round)
 	}
 	if to != 0 {
-		w.Insert(program.HashTables, pl.element(w, to))
-		h.ports.acquire(w, uint16(to&program.PortMask))
+		h.ports.acquire(uint16(to & program.PortMask))
 	}
-	pl.written = to
-}
-
-// element says which table a pool has; 0: only its key.
-func (h *Pool) element(w program.Writer, value uint32) program.Element {
-	pool := func(b *program.Builder) { b.Word(h.pool) }
-	if value == 0 {
-		return w.Element("", pool, nil)
-	}
-	return w.Element(program.PoolLabel(h.name, h.pool), pool, func(b *program.Builder) { b.Word(value) })
-}
-
-// Rewrite has write add the tables of these pools, as for an empty table.
-func (h *Tables) Rewrite(pools []*Pool) {
-	h.fresh, h.idle, h.touched, h.ports, h.leaving = nil, nil, nil, targetPorts{}, leaving{}
-	h.byKey, h.numbers = map[hashKey]*hashTable{}, map[uint32]*hashTable{}
-	for _, pl := range pools {
-		pl.written, pl.touched, pl.renamed = 0, false, false
-		table := pl.table
-		if table == nil {
-			continue
-		}
-		h.touch(pl)
-		if h.byKey[table.key] == nil {
-			h.byKey[table.key] = table
-			h.fresh = append(h.fresh, table)
-			table.from, table.slots, table.idle, table.marked = nil, nil, false, false
-			if table.number != 0 {
-				h.numbers[table.number] = table
-			}
-		}
-	}
+	pl.value = to
+	var b program.Builder
+	b.Word(pl.pool)
+	b.Word(to)
+	h.ledger.Set(pl.account, ledger.Record{Set: program.HashTables, Key: b.Arena[:4], Data: b.Arena[4:]}, to == 0)
 }
 
 // Needed are the hash tables that a port needs: the number of slots of each. Ports with the same endpoints share a table;

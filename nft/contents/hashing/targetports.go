@@ -3,11 +3,13 @@ package hashing
 import (
 	"slices"
 
+	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // targetPorts own the map of target ports, which the pools with hash tables share.
 type targetPorts struct {
+	ledger *ledger.Ledger
 	used   map[uint16]*portUse
 	unused []uint16 // that have or had no pools
 }
@@ -18,16 +20,16 @@ type portUse struct {
 	emptied uint64 // the transaction in which the last pool left
 }
 
-func (p *targetPorts) acquire(w program.Writer, port uint16) {
+func (p *targetPorts) acquire(port uint16) {
 	if port == 0 {
 		return
 	}
 	if p.used[port] == nil {
-		if p.used == nil {
-			p.used = map[uint16]*portUse{}
-		}
 		p.used[port] = &portUse{}
-		w.Insert(program.TargetPorts, targetPort(w, port))
+		var b program.Builder
+		b.Word(uint32(port))
+		b.Port(port)
+		p.ledger.Put(program.TargetPorts, b.Arena[:4], b.Arena[4:4+program.TypePort.Bytes]) // without padding: it is no concatenation
 	}
 	p.used[port].pools++
 }
@@ -43,8 +45,8 @@ func (p *targetPorts) release(port uint16, round uint64) {
 	}
 }
 
-// leave deletes the ports that have had no pool since an earlier transaction.
-func (p *targetPorts) leave(w program.Writer, round uint64) {
+// leave ends the ports that have had no pool since an earlier transaction.
+func (p *targetPorts) leave(round uint64) {
 	p.unused = slices.DeleteFunc(p.unused, func(port uint16) bool {
 		use := p.used[port]
 		if use == nil || use.pools > 0 {
@@ -53,21 +55,10 @@ func (p *targetPorts) leave(w program.Writer, round uint64) {
 		if use.emptied == round {
 			return false
 		}
-		w.Remove(program.TargetPorts, w.Element("", func(b *program.Builder) { b.Word(uint32(port)) }, nil))
+		var b program.Builder
+		b.Word(uint32(port))
+		p.ledger.Drop(program.TargetPorts, b.Arena)
 		delete(p.used, port)
 		return true
 	})
-}
-
-// list adds all elements.
-func (p *targetPorts) list(w program.Writer) {
-	for port := range p.used {
-		w.Insert(program.TargetPorts, targetPort(w, port))
-	}
-}
-
-func targetPort(w program.Writer, port uint16) program.Element {
-	e := w.Element("", func(b *program.Builder) { b.Word(uint32(port)) }, func(b *program.Builder) { b.Port(port) })
-	e.DataLen = uint8(program.TypePort.Bytes) // without padding: it is no concatenation
-	return e
 }

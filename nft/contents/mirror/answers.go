@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -16,9 +17,13 @@ import (
 // frontends for it, it is not in the map: the program could not know which connection a packet belongs to. So the map depends
 // only on what is wanted now, and is the same on every node.
 type answers struct {
-	wanted map[netip.AddrPort][]wish         // for each endpoint, the oldest Service first
-	before map[netip.AddrPort]netip.AddrPort // what the kernel has for the endpoints that have changed
-	again  map[string]bool                   // the service ports that won or lost an endpoint through others
+	wanted map[netip.AddrPort][]wish // for each endpoint, the oldest Service first
+	ledger *ledger.Ledger
+	again  map[string]bool // the service ports that won or lost an endpoint through others
+}
+
+func newAnswers(l *ledger.Ledger) answers {
+	return answers{wanted: map[netip.AddrPort][]wish{}, ledger: l, again: map[string]bool{}}
 }
 
 // wish is what a service port wants for its endpoints.
@@ -94,9 +99,6 @@ func (a *answers) update(was *answering, want *contents.Port) (lost int, holder 
 // change adds a wish to those of an endpoint, or removes it.
 func (a *answers) change(e netip.AddrPort, one wish, added bool) {
 	from, list := a.of(e), a.wanted[e]
-	if _, noted := a.before[e]; !noted {
-		a.before[e] = from
-	}
 	var firsts []string
 	if len(list) > 0 {
 		firsts = append(firsts, list[0].owner)
@@ -112,6 +114,7 @@ func (a *answers) change(e netip.AddrPort, one wish, added bool) {
 	} else {
 		firsts = append(firsts, list[0].owner)
 	}
+	a.put(e)
 	for _, owner := range firsts {
 		if owner != one.owner && a.of(e) != from {
 			a.again[owner] = true
@@ -135,49 +138,17 @@ func (a *answers) takeAgain() (names []string) {
 	return names
 }
 
-// write writes what has changed since the last transaction.
-func (a *answers) write(w program.Writer) {
-	for _, e := range slices.SortedFunc(maps.Keys(a.before), netip.AddrPort.Compare) {
-		from, to := a.before[e], a.of(e)
-		if from == to {
-			continue
-		}
-		if from.IsValid() {
-			w.Remove(program.Answers, answerElement(w, e, netip.AddrPort{}))
-		}
-		if to.IsValid() {
-			w.Insert(program.Answers, answerElement(w, e, to))
-		}
+// put makes the map have what is wanted for an endpoint.
+func (a *answers) put(e netip.AddrPort) {
+	encoded := func(at netip.AddrPort) []byte {
+		var b program.Builder
+		b.Addr(at.Addr())
+		b.Port(at.Port())
+		return b.Arena
 	}
-	if len(a.before) > 0 {
-		a.before = map[netip.AddrPort]netip.AddrPort{}
+	if to := a.of(e); to.IsValid() {
+		a.ledger.Put(program.Answers, encoded(e), encoded(to))
+	} else {
+		a.ledger.Drop(program.Answers, encoded(e))
 	}
-}
-
-// rewrite has write add all elements, as for an empty table.
-func (a *answers) rewrite() {
-	clear(a.before)
-	for e := range a.wanted {
-		a.before[e] = netip.AddrPort{}
-	}
-}
-
-// list adds the elements of some endpoints, as far as the kernel is to have them.
-func (a *answers) list(w program.Writer, endpoints ...netip.AddrPort) {
-	for _, e := range endpoints {
-		if frontend := a.of(e); frontend.IsValid() {
-			w.Insert(program.Answers, answerElement(w, e, frontend))
-		}
-	}
-}
-
-// answerElement is the element of an endpoint; without a frontend, only its key.
-func answerElement(w program.Writer, endpoint, frontend netip.AddrPort) program.Element {
-	put := func(at netip.AddrPort) func(*program.Builder) {
-		return func(b *program.Builder) { b.Addr(at.Addr()); b.Port(at.Port()) }
-	}
-	if !frontend.IsValid() {
-		return w.Element("", put(endpoint), nil)
-	}
-	return w.Element("", put(endpoint), put(frontend))
 }

@@ -1,38 +1,43 @@
 package mirror
 
 import (
-	"slices"
+	"net/netip"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/contents/chains"
 	"github.com/verdict-proxy/verdict/nft/contents/hashing"
+	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// Contents is what one family's table is to have for service ports: a mirror of the kernel's table after the latest
-// transaction, in compact form. From it, the engine finds what a change needs, and can write everything again. Each part
-// owns its data, and writes its own elements.
+// Contents is what one family's table is to have for service ports. Its elements are in the ledger, which knows which of them the
+// kernel has.
 type Contents struct {
+	*ledger.Ledger
 	family   program.Family
 	settings settings
 	Ports    ServicePorts
 	Chains   chains.InUse
-	slots    slotWriter
+	slots    slotting
 	hash     hashing.Tables
-	Shared   sharedSets
+	answers  answers
+	builder  ledger.Builder
 }
 
+// New returns the contents of a table without service ports.
 func New(f program.Family, affinityShare uint32) *Contents {
-	return &Contents{
-		family: f, settings: settings{affinityShare: affinityShare}, Ports: ServicePorts{byName: map[string]*port{}}, Chains: chains.New(), hash: hashing.NewTables(),
-		Shared: newSharedSets(),
+	l := ledger.New(f, comment)
+	c := &Contents{
+		Ledger: l, family: f, Ports: newServicePorts(f, l), Chains: chains.New(l), hash: hashing.NewTables(l), answers: newAnswers(l),
 	}
+	c.settings = settings{account: l.OpenRanges(), affinityShare: affinityShare}
+	return c
 }
 
 // Program is the table's program under the globals that are wanted.
 func (c *Contents) Program() program.Program { return c.settings.program(c.family, c.Chains.Lengths) }
 
-// Set adds or changes a port. It returns what the port gets less than it asked for.
+// Set adds or changes a port. It returns what the port gets less than it asked for. New chains go to the transaction at once.
 func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
 	var short Shortfall
 	fits := fit(want, c.tablesInUse(want.Name), c.Chains.Exact, &short)
@@ -44,11 +49,10 @@ func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
 	}
 	c.Ports.noteWaiting(p, want, &fits)
 	c.update(w, p, &fits)
-	if n, holder := c.Shared.answers.update(&p.answering, &fits); n > 0 {
+	if n, holder := c.answers.update(&p.answering, &fits); n > 0 {
 		short.add("%d endpoints are listed by other ports, too, the first by %s; what they send first in connections of this port that "+
 			"began at another balancer does not reach the client", n, holder)
 	}
-	p.was = ""
 	return short
 }
 
@@ -64,16 +68,43 @@ func (c *Contents) tablesInUse(name string) int {
 
 // update changes a port to what the program can serve.
 func (c *Contents) update(w program.Writer, p *port, want *contents.Port) {
-	p.ordinals.update(w, &p.identity, want)
+	b := &c.builder
+	b.Reset()
+	before := p.ordinals.list // the tokens of the slots that are there
+	p.ordinals.update(want)
+	b.Run(p.ordinals.records(&p.identity))
+	var slots ledger.Records
 	for i, endpoints := range [2][]contents.Endpoint{want.Cluster, want.Local} {
 		class := program.NewClass(want.Method, slotsOf(want.Method, endpoints), want.Affinity, i == 1)
 		if want.KeepsPorts() {
 			class = class.KeepPort()
 		}
-		c.updatePool(w, p, &p.pools[i], class, endpoints)
+		pl := &p.pools[i]
+		id := c.Chains.Acquire(w, class, c.Program)
+		if pl.class.Hashed() || class.Hashed() {
+			c.updateHash(p, pl, class, endpoints)
+		}
+		slots = c.slots.update(slots, p, pl, class, endpoints, before)
+		c.Chains.Release(pl.class)
+		pl.class, pl.classID = class, id
+		pl.records(b)
 	}
-	p.localIPs = c.Shared.updateHairpin(p.localIPs, want)
-	c.updateFrontends(w, p, want)
+	b.Run(slots)
+	p.frontendRecords(b, c.family, want)
+	hairpinRecords(b, want)
+	c.Chains.Lengths |= lengths(c.family, want)
+	c.Want(p.account, b.Records())
+	c.slots.keep(slots)
+}
+
+func (c *Contents) updateHash(p *port, pl *poolState, to program.Class, endpoints []contents.Endpoint) {
+	if pl.hash == nil {
+		pl.hash = hashing.NewPool(pl.number, p.account)
+	}
+	if !to.Hashed() {
+		endpoints = nil
+	}
+	c.hash.Update(pl.hash, endpoints)
 }
 
 // port finds the state of a port, or makes a new one. A port whose protocol changes is a new port.
@@ -94,66 +125,24 @@ func (c *Contents) Delete(w program.Writer, name string) {
 
 func (c *Contents) remove(w program.Writer, p *port) {
 	c.update(w, p, &contents.Port{})
-	c.Shared.answers.update(&p.answering, &contents.Port{})
+	c.answers.update(&p.answering, &contents.Port{})
 	c.Ports.drop(p)
-}
-
-// updatePool changes a pool to the wanted endpoints and class.
-func (c *Contents) updatePool(w program.Writer, p *port, pl *poolState, to program.Class, endpoints []contents.Endpoint) {
-	from, id := pl.class, c.Chains.Acquire(w, to, c.Program)
-	if from.Hashed() || to.Hashed() {
-		c.updateHash(p, pl, to, endpoints)
-	}
-	c.slots.update(w, p, pl, to, endpoints)
-	if from != to || pl.classID != id || p.was != "" {
-		p.writePool(w, pl, pl.classID, id)
-	}
-	c.Chains.Release(from)
-	pl.class, pl.classID = to, id
-}
-
-func (c *Contents) updateHash(p *port, pl *poolState, to program.Class, endpoints []contents.Endpoint) {
-	if pl.hash == nil {
-		pl.hash = hashing.NewPool(pl.number)
-	}
-	pl.hash.Name(p.name, p.was != "")
-	if !to.Hashed() {
-		endpoints = nil
-	}
-	c.hash.Update(pl.hash, endpoints)
 }
 
 // Unwritten reports whether hash tables have changed since the last transaction.
 func (c *Contents) Unwritten() bool { return c.hash.Unwritten() }
 
-// updateFrontends changes the port's frontends and source ranges to the wanted ones.
-func (c *Contents) updateFrontends(w program.Writer, p *port, want *contents.Port) {
-	old := p.frontends
-	if p.was == "" && slices.Equal(old.list, want.Frontends) && slices.Equal(old.sources, want.Sources) {
-		return
-	}
-	p.updateFrontends(w, frontends{slices.Clone(want.Frontends), slices.Clone(want.Sources)})
-	c.Shared.countClusterIPs(want.Frontends, 1)
-	c.Shared.countClusterIPs(old.list, -1)
-	c.Chains.Lengths |= p.frontends.lengths(c.family)
-}
-
 // SetGlobals notes the wanted globals. It reports whether the rules change with them.
 func (c *Contents) SetGlobals(g contents.Globals) (otherRules bool) {
 	before := c.Program()
-	c.settings.set(g)
+	c.settings.wanted = g
+	c.settings.records(&c.builder, c.family)
+	c.Want(c.settings.account, c.builder.Records())
 	return c.Program() != before
 }
 
-// WriteShared writes the elements that belong to no service port, or that several service ports share.
-func (c *Contents) WriteShared(w program.Writer) {
-	c.settings.write(w)
-	c.hash.Write(w)
-	c.Shared.write(w)
-}
-
 // DeletePiece deletes the next slots of hash tables that no pool has, and returns how many.
-func (c *Contents) DeletePiece(w program.Writer, most int) int { return c.hash.DeletePiece(w, most) }
+func (c *Contents) DeletePiece(most int) int { return c.hash.DeletePiece(most) }
 
 // Leaving reports whether there are hash tables that no pool has.
 func (c *Contents) Leaving() bool { return c.hash.Leaving() }
@@ -162,9 +151,10 @@ func (c *Contents) Leaving() bool { return c.hash.Leaving() }
 // them last.
 func (c *Contents) TakeRetired() map[string]int { return c.hash.TakeRetired() }
 
-// RetireClasses deletes the chains of classes that no pool has used for long, and of all unused ones if a service port
-// waits for their timeouts.
-func (c *Contents) RetireClasses(w program.Writer) {
+// Finish completes what is wanted, once all changes of a transaction are known: hash tables, and classes that nothing needs. The
+// chains that go are in the transaction.
+func (c *Contents) Finish(w program.Writer) {
+	c.hash.Finish()
 	c.Chains.Retire(w, c.Ports.waiting.timeouts.any())
 }
 
@@ -179,7 +169,7 @@ func (c *Contents) HasAffinity() bool {
 // TakeWaiting returns the names of ports for which there is room, and of those whose endpoints answer for another port or do so
 // no longer. They no longer wait.
 func (c *Contents) TakeWaiting() []string {
-	return append(c.Ports.takeWaiting(c.Chains.Room()), c.Shared.answers.takeAgain()...)
+	return append(c.Ports.takeWaiting(c.Chains.Room()), c.answers.takeAgain()...)
 }
 
 // AddLengths writes the chains that new source ranges need. They count as written, whatever becomes of the transaction:
@@ -191,34 +181,42 @@ func (c *Contents) AddLengths(w program.Writer) {
 
 // NoteApplied notes that the kernel has what it is to have.
 func (c *Contents) NoteApplied() {
+	c.Settle()
 	c.Chains.NoteLengths()
 	c.Chains.Preferred = nil
 	c.hash.Prefer(nil)
 	c.Ports.forgetEarlier()
 }
 
-// ForgetSpares forgets the chains that nothing needs any more.
+// ForgetSpares forgets the chains and hash tables that nothing needs any more.
 func (c *Contents) ForgetSpares() {
 	c.Chains.ForgetSpares()
-	for _, p := range c.Ports.byName {
-		c.Chains.Lengths |= p.frontends.lengths(c.family)
-	}
+	c.hash.ForgetIdle()
+	c.Each(func(_ *ledger.Account, r *ledger.Record) {
+		if r.Set == program.AllowedSources {
+			c.Chains.Lengths |= program.GroupOf(lengthOf(r.Key))
+		}
+	})
 }
 
-// Rewrite writes all elements except those of the map that leads to chains, as for an empty table. Service ports come in
-// order of their numbers: two builds of the same state are equal. Hash tables of the image that no pool has are written,
-// too, and leave later. Without an image, nothing of the kernel stays.
-func (c *Contents) Rewrite(w program.Writer, im *Image) {
-	ports := c.Ports.sorted()
-	reserve(w, ports)
-	for _, p := range ports {
-		p.write(w)
+// Guard protects addresses. It reports whether the family has some of them that were not protected.
+func (c *Contents) Guard(addrs []netip.Addr) (fresh bool) {
+	for _, a := range addrs {
+		if program.FamilyOf(a) == c.family && !c.Has(program.IPVSAddresses, a.AsSlice()) {
+			c.Put(program.IPVSAddresses, a.AsSlice(), nil)
+			fresh = true
+		}
 	}
-	c.settings.rewrite()
-	c.hash.Rewrite(hashedPools(ports))
-	c.keepTables(w, im)
-	c.Shared.rewrite(w)
-	c.WriteShared(w)
+	return fresh
+}
+
+// Unguard ends the protection of addresses.
+func (c *Contents) Unguard(addrs []netip.Addr) {
+	for _, a := range addrs {
+		if program.FamilyOf(a) == c.family {
+			c.Drop(program.IPVSAddresses, a.AsSlice())
+		}
+	}
 }
 
 // Adopt gives the ports, classes and hash tables to come the numbers and slots that an earlier process left. Without an

@@ -157,13 +157,13 @@ func (e earlierPorts) haveAffinity() bool {
 }
 
 // members are the endpoints in the slots of a pool; nil: the slots cannot be used.
-func (p *earlierPort) members(pool int) []member {
+func (p *earlierPort) members(pool int) []slotted {
 	byToken := map[uint32]netip.AddrPort{}
 	for _, o := range p.ordinals.list {
 		byToken[p.number<<1|o.n<<program.PoolBits] = o.addr
 	}
 	r := p.slots[pool]
-	var members []member
+	var members []slotted
 	for slot := range uint32(r.Slots()) {
 		var addr netip.AddrPort
 		switch data := r.At(slot); {
@@ -175,21 +175,18 @@ func (p *earlierPort) members(pool int) []member {
 		if !addr.IsValid() {
 			return nil
 		}
-		members = append(members, newMember(addr, slot))
+		members = append(members, slotted{addr, slot})
 	}
-	slices.SortFunc(members, compareMembers)
+	slices.SortStableFunc(members, func(a, b slotted) int { return a.addr.Compare(b.addr) })
 	return members
 }
 
-// keepTables keeps the hash tables of an image that no pool has.
-func (c *Contents) keepTables(w program.Writer, im *Image) {
-	if im == nil {
-		return
-	}
+// KeepTables has the hash tables of an image leave in pieces that no pool has.
+func (c *Contents) KeepTables(im *Image) {
 	for _, id := range []program.SetID{program.HashSlots, program.Endpoints} {
 		for _, key := range slices.Sorted(maps.Keys(im.Rows[id])) {
 			if hashing.IsMark(key) && key&program.PortMask == 0 {
-				c.hash.Keep(w, key>>program.TableShift, id == program.Endpoints, im.Rows[id][key].endpoints(c.family))
+				c.hash.Keep(key>>program.TableShift, id == program.Endpoints, im.Rows[id][key].endpoints(c.family))
 			}
 		}
 	}

@@ -37,7 +37,9 @@ func TestNumbersUsedUp(t *testing.T) {
 	apply := func(change func(program.Writer)) string {
 		w := program.NewWriter(program.IPv4)
 		change(w)
-		c.WriteShared(w)
+		c.Finish(w)
+		c.Write(w)
+		c.Settle()
 		return w.String()
 	}
 	set := func(p *contents.Port) (text string, short Shortfall) {
@@ -76,7 +78,7 @@ func TestNumbersUsedUp(t *testing.T) {
 	if !strings.Contains(text, "add element ip verdict services { 10.0.0.5 . tcp . 80") || !strings.Contains(text, "delete element ip verdict no-endpoints") {
 		t.Errorf("the port is served:\n%s", text)
 	}
-	everything := func(w program.Writer) { c.Rewrite(w, nil) }
+	everything := func(program.Writer) { c.Forget() }
 	again := apply(everything)
 	if text := apply(everything); text != again || !strings.Contains(text, "no-endpoints { 10.0.0.6 . tcp . 80") {
 		t.Errorf("all elements:\n%s\nand again:\n%s", again, text)

@@ -1,10 +1,12 @@
 package mirror
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -42,79 +44,106 @@ func ServedIn(fe *contents.Frontend) []program.SetID {
 	return []program.SetID{sets.pools, sets.ipvs}
 }
 
-// frontends are those of a service port, and the ranges of clients that may use the firewalled ones.
-type frontends struct {
-	list    []contents.Frontend
-	sources []netip.Prefix
-}
-
-// elements lists the elements of frontends and of their source ranges, sorted by set and key, each once.
-func (s *frontends) elements(w program.Writer, p *identity) []program.Placed {
-	out := make([]program.Placed, 0, 2*len(s.list)+2*len(s.sources))
+// frontendRecords adds the elements of a port's frontends and of their source ranges.
+func (p *identity) frontendRecords(b *ledger.Builder, f program.Family, want *contents.Port) {
 	limit := uint32(0)
-	if s.limited(w.Family) {
+	if needsSources(f, want) {
 		limit = program.LimitedBit
 	}
-	for i := range s.list {
-		out = p.appendFrontend(w, out, &s.list[i], limit)
+	for i := range want.Frontends {
+		p.frontendRecord(b, &want.Frontends[i], limit)
 	}
 	if limit != 0 {
-		out = p.appendSources(w, out, s.sources)
+		p.sourceRecords(b, f, want.Sources)
 	}
-	return w.Sorted(out)
 }
 
-// appendFrontend adds the elements of a frontend. The numbers of a limited one have the bits of limit.
-func (p *identity) appendFrontend(w program.Writer, out []program.Placed, fe *contents.Frontend, limit uint32) []program.Placed {
+// frontendRecord adds the elements of a frontend. The numbers of a limited one have the bits of limit.
+func (p *identity) frontendRecord(b *ledger.Builder, fe *contents.Frontend, limit uint32) {
 	sets := setsOf(fe)
-	label := program.Label(p.name)
-	put := func(id program.SetID, label string, data func(*program.Builder)) {
-		out = append(out, program.Placed{Set: id, Element: w.Element(label, func(b *program.Builder) { b.Frontend(fe.Addr, fe.Port, fe.EndPort, p.protocol) }, data)})
+	key := func(id program.SetID) {
+		b.Begin(id)
+		b.Frontend(fe.Addr, fe.Port, fe.EndPort, p.protocol)
+	}
+	put := func(id program.SetID) {
+		key(id)
+		b.End()
 	}
 	number, pooled := p.poolNumber(fe.Pool)
-	if pooled && limited(fe) {
-		number |= limit
-	}
 	if pooled {
-		put(sets.pools, label, func(b *program.Builder) { b.Word(number) })
+		if limited(fe) {
+			number |= limit
+		}
+		key(sets.pools)
+		b.Value()
+		b.Word(number)
+		b.End()
 	}
 	if fe.IPVS {
-		put(sets.ipvs, label, nil)
+		put(sets.ipvs)
 	}
 	if pooled || fe.IPVS {
 		switch fe.Masquerade {
 		case contents.MasqueradeAlways:
-			put(sets.always, "", nil)
+			put(sets.always)
 		case contents.MasqueradeNode:
-			put(sets.node, "", nil)
+			put(sets.node)
 		}
 	}
 	if pooled && fe.HoldsRefusals {
-		put(sets.holds, label, nil)
+		put(sets.holds)
 	}
 	switch fe.Refusal {
 	case program.Reject:
-		put(sets.noEndpoints, label, nil)
+		put(sets.noEndpoints)
 	case program.Drop:
-		put(sets.noLocalEndpoints, label, nil)
+		put(sets.noLocalEndpoints)
 	}
 	if limited(fe) {
-		put(sets.firewalled, label, func(b *program.Builder) { b.Word(p.number<<1 | limit) })
+		key(sets.firewalled)
+		b.Value()
+		b.Word(p.number<<1 | limit)
+		b.End()
 	}
-	return out
+	if fe.ClusterIP && fe.Addr.IsValid() {
+		b.Begin(program.ClusterIPs)
+		b.Addr(fe.Addr)
+		b.End()
+	}
 }
 
-// appendSources adds the elements of the port's source ranges.
-func (p *identity) appendSources(w program.Writer, out []program.Placed, sources []netip.Prefix) []program.Placed {
-	name := program.Label(p.name)
-	for _, r := range program.WithoutNested(sources, w.Family) {
-		group, number := program.WithLength(p.number, program.LastOfGroup(r.Bits())), program.WithLength(p.number, r.Bits())
-		label := program.Shorten(r.String()+" "+p.name, program.MaxComment)
-		out = append(out,
-			program.Placed{Set: program.SourceLengths, Element: w.Element(name, func(b *program.Builder) { b.Word(group) }, nil)},
-			program.Placed{Set: program.AllowedSources, Element: w.Element(label, func(b *program.Builder) { b.Word(number); b.Addr(r.Addr()) }, nil)})
+// sourceRecords adds the elements of the port's source ranges.
+func (p *identity) sourceRecords(b *ledger.Builder, f program.Family, sources []netip.Prefix) {
+	for _, r := range program.WithoutNested(sources, f) {
+		b.Begin(program.SourceLengths)
+		b.Word(program.WithLength(p.number, program.LastOfGroup(r.Bits())))
+		b.End()
+		b.Begin(program.AllowedSources)
+		b.Word(program.WithLength(p.number, r.Bits()))
+		b.Addr(r.Addr())
+		b.End()
 	}
-	return out
+}
+
+// hairpinRecords adds the endpoints on this node. Their connections to themselves need masquerading; otherwise, the answers do not
+// come back through the node.
+func hairpinRecords(b *ledger.Builder, want *contents.Port) {
+	put := func(a netip.Addr) {
+		b.Begin(program.Hairpin)
+		b.Addr(a)
+		b.Addr(a)
+		b.End()
+	}
+	for _, a := range want.Hairpin {
+		put(a)
+	}
+	for _, list := range [][]contents.Endpoint{want.Cluster, want.Local} {
+		for i := range list {
+			if list[i].Local {
+				put(list[i].Addr.Addr())
+			}
+		}
+	}
 }
 
 // poolNumber is the data of a frontend's element: the number of the pool that serves it. If the client's address
@@ -141,11 +170,11 @@ func forEveryone(sources []netip.Prefix, f program.Family) bool {
 }
 
 // lengths are the groups of prefix lengths that the source ranges need.
-func (s *frontends) lengths(f program.Family) (groups program.LengthGroups) {
-	if !s.limited(f) {
+func lengths(f program.Family, want *contents.Port) (groups program.LengthGroups) {
+	if !needsSources(f, want) {
 		return 0
 	}
-	for _, r := range s.sources {
+	for _, r := range want.Sources {
 		if program.FamilyOf(r.Addr()) == f {
 			groups |= program.GroupOf(r.Bits())
 		}
@@ -153,7 +182,30 @@ func (s *frontends) lengths(f program.Family) (groups program.LengthGroups) {
 	return groups
 }
 
-// limited reports whether the program has to look for clients in the source ranges.
-func (s *frontends) limited(f program.Family) bool {
-	return !forEveryone(s.sources, f) && slices.ContainsFunc(s.list, func(fe contents.Frontend) bool { return limited(&fe) })
+// needsSources reports whether the program has to look for clients in the source ranges.
+func needsSources(f program.Family, want *contents.Port) bool {
+	return !forEveryone(want.Sources, f) && slices.ContainsFunc(want.Frontends, func(fe contents.Frontend) bool { return limited(&fe) })
+}
+
+// lengthOf is the length of the prefix that a key of allowed-sources has.
+func lengthOf(key []byte) int {
+	return int(binary.NativeEndian.Uint32(key) >> program.PoolBits)
+}
+
+// comment is the comment of an element of a service port.
+func comment(owner string, r *ledger.Record) string {
+	switch r.Set {
+	case program.Dispatch:
+		return string(r.Data) // the name of the chain
+	case program.Pools, program.HashTables:
+		return program.PoolLabel(owner, binary.NativeEndian.Uint32(r.Key))
+	case program.AllowedSources:
+		addr, _ := netip.AddrFromSlice(r.Key[4:])
+		return program.Shorten(netip.PrefixFrom(addr, lengthOf(r.Key)).String()+" "+owner, program.MaxComment)
+	case program.Endpoints, program.StickySlots, program.Addresses, program.HashSlots,
+		program.MasqueradeAlways, program.MasqueradeNode, program.MasqueradeAlwaysNodePorts, program.MasqueradeNodeNodePorts,
+		program.RangeMasqueradeAlways, program.RangeMasqueradeNode:
+		return ""
+	}
+	return program.Label(owner)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -23,37 +24,16 @@ type ordinals struct {
 	next uint32
 }
 
-// identity is what the elements of a service port have in common.
-type identity struct {
-	name     string
-	was      string // the name in the kernel, while the port gets another one
-	number   uint32 // 0: there was none left; then the port has no pools
-	protocol uint8
-}
-
-// pool is the number of the cluster pool (0) or the local pool (1).
-func (p *identity) pool(i int) uint32 { return p.number<<1 | uint32(i) }
-
-// token is the number for an endpoint of a pool.
-func (p *identity) token(n uint32, pool int) uint32 { return n<<program.PoolBits | p.pool(pool) }
-
 func compareOrdinal(o ordinal, addr netip.AddrPort) int { return o.addr.Compare(addr) }
 
-// of is the number of an endpoint, which must have one.
-func (l *ordinals) of(addr netip.AddrPort) uint32 {
-	i, _ := slices.BinarySearchFunc(l.list, addr, compareOrdinal)
-	return l.list[i].n
-}
-
-// update gives numbers to new endpoints and writes the tokens that change.
-func (l *ordinals) update(w program.Writer, p *identity, want *contents.Port) {
+// update gives numbers to new endpoints.
+func (l *ordinals) update(want *contents.Port) {
 	old := l.list
 	l.list = nil
 	if want.Affinity > 0 {
 		l.list = unionOfPools(want)
 		l.assign(old)
 	}
-	l.write(w, p, old)
 }
 
 // unionOfPools lists the endpoints of both pools, sorted and without numbers.
@@ -114,38 +94,30 @@ func (l *ordinals) assign(old []ordinal) {
 	}
 }
 
-// write writes the differences between the old and the new tokens. Both lists are sorted.
-func (l *ordinals) write(w program.Writer, p *identity, old []ordinal) {
-	next := l.list
-	for len(old) > 0 || len(next) > 0 {
-		var gone, come ordinal
-		switch {
-		case len(next) == 0 || len(old) > 0 && old[0].addr.Compare(next[0].addr) < 0:
-			gone, old = old[0], old[1:]
-		case len(old) == 0 || old[0].addr != next[0].addr:
-			come, next = next[0], next[1:]
-		default:
-			gone, come, old, next = old[0], next[0], old[1:], next[1:]
-		}
-		for pool := range gone.inPools {
-			if gone.inPools[pool] && (!come.inPools[pool] || p.was != "") {
-				w.Remove(gone.set(), p.tokenElement(w, gone, pool))
-			}
-			if come.inPools[pool] && (!gone.inPools[pool] || p.was != "") {
-				w.Insert(come.set(), p.tokenElement(w, come, pool))
-			}
-		}
+// records are the tokens, in their order.
+func (l *ordinals) records(p *identity) (out ledger.Records) {
+	order := make([]uint64, 0, len(l.list))
+	for i := range l.list {
+		order = append(order, uint64(l.list[i].n)<<32|uint64(i))
 	}
-}
-
-func (p *identity) tokenElement(w program.Writer, o ordinal, pool int) program.Element {
-	return w.Element(program.Label(p.name), func(b *program.Builder) { b.Word(p.token(o.n, pool)) },
-		func(b *program.Builder) {
+	slices.Sort(order)
+	var b program.Builder
+	for _, i := range order {
+		o := &l.list[uint32(i)]
+		for pool, in := range o.inPools {
+			if !in {
+				continue
+			}
+			b.Arena = b.Arena[:0]
+			b.Word(p.token(o.n, pool))
 			b.Addr(o.addr.Addr())
 			if o.addr.Port() != 0 {
 				b.Port(o.addr.Port())
 			}
-		})
+			out = out.Append(ledger.Record{Set: o.set(), Key: b.Arena[:4], Data: b.Arena[4:]})
+		}
+	}
+	return out
 }
 
 // set is the map that has the token of the endpoint. Connections to an endpoint without a port keep their port.

@@ -1,24 +1,75 @@
 package mirror
 
 import (
-	"bytes"
-	"cmp"
-	"encoding/binary"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/contents/hashing"
+	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
+// port is what a service port has besides its elements: numbers, which its elements are made of.
+type port struct {
+	identity
+	account   *ledger.Account
+	pools     [2]poolState // cluster, local
+	ordinals  ordinals     // only with affinity
+	answering answering
+	waitsFor  time.Duration // the timeout that the port is to have when there is room; 0: it has what it asked for
+}
+
+// identity is what the elements of a service port have in common.
+type identity struct {
+	name     string
+	number   uint32 // 0: there was none left; then the port has no pools
+	protocol uint8
+}
+
+// pool is the number of the cluster pool (0) or the local pool (1).
+func (p *identity) pool(i int) uint32 { return p.number<<1 | uint32(i) }
+
+// token is the number for an endpoint of a pool.
+func (p *identity) token(n uint32, pool int) uint32 { return n<<program.PoolBits | p.pool(pool) }
+
+// poolState is one pool.
+type poolState struct {
+	family program.Family
+	number uint32 // the lower 20 bits of the scratch number
+	// class is how the program draws a slot. A pool without slots has no class, and the kernel does not have it.
+	class   program.Class
+	classID uint32
+	order   []uint16      // its slots, in the order of the addresses of their endpoints; nil: the slots are given
+	earlier []slotted     // as an earlier process left it, until the pool is set for the first time
+	hash    *hashing.Pool // nil: it never had a table
+}
+
+// records adds the elements that say how the pool is served.
+func (pl *poolState) records(b *ledger.Builder) {
+	if pl.classID != 0 {
+		b.Begin(program.Pools)
+		b.Word(pl.number)
+		b.Value()
+		b.Word(pl.classID<<program.PoolBits | pl.number)
+		b.End()
+	}
+	pl.hash.Record(b)
+}
+
 // ServicePorts are those of a table, with their numbers.
 type ServicePorts struct {
+	family  program.Family
+	ledger  *ledger.Ledger
 	byName  map[string]*port
 	numbers numbering
 	waiting waiting
 	earlier earlierPorts
+}
+
+func newServicePorts(f program.Family, l *ledger.Ledger) ServicePorts {
+	return ServicePorts{family: f, ledger: l, byName: map[string]*port{}}
 }
 
 // get finds the state of a port, or makes a new one. A port without a number gets one, if one is free. A new port gets the
@@ -26,14 +77,16 @@ type ServicePorts struct {
 func (s *ServicePorts) get(name string, protocol uint8) *port {
 	p := s.byName[name]
 	if p == nil {
-		p = &port{identity: identity{name: name, protocol: protocol}}
+		p = &port{identity: identity{name: name, protocol: protocol}, account: s.ledger.Open(name)}
 		s.byName[name] = p
 	}
 	if p.number == 0 {
 		if !s.inherit(p) {
 			p.number = s.numbers.take()
 		}
-		p.pools[0].number, p.pools[1].number = p.pool(0), p.pool(1)
+		for i := range p.pools {
+			p.pools[i].family, p.pools[i].number = s.family, p.pool(i)
+		}
 	}
 	return p
 }
@@ -46,22 +99,16 @@ func (s *ServicePorts) rename(former, name string) {
 	}
 	s.stopWaiting(p)
 	delete(s.byName, former)
-	p.was, p.name, p.waitsFor = former, name, 0
+	p.name, p.waitsFor = name, 0
 	s.byName[name] = p
+	s.ledger.Rename(p.account, name)
 }
 
 func (s *ServicePorts) drop(p *port) {
+	s.ledger.Close(p.account)
 	s.numbers.free(p.number)
 	s.stopWaiting(p)
 	delete(s.byName, p.name)
-}
-
-// Change makes a change of a port in a transaction. It reports whether the transaction has changed the port before.
-func (s *ServicePorts) Change(name string, transaction uint64, change func()) (again bool) {
-	old := s.byName[name]
-	change()
-	now := s.byName[name]
-	return old.changes(transaction) || now != old && now.changes(transaction)
 }
 
 // Inherit reports whether an earlier process may have left ports that have no successor yet.
@@ -69,13 +116,6 @@ func (s *ServicePorts) Inherit() bool { return s.earlier != nil }
 
 // Names are those of all ports, in no order.
 func (s *ServicePorts) Names() []string { return slices.Collect(maps.Keys(s.byName)) }
-
-// sorted are all ports, in order of their numbers.
-func (s *ServicePorts) sorted() []*port {
-	return slices.SortedFunc(maps.Values(s.byName), func(a, b *port) int {
-		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.name, b.name))
-	})
-}
 
 // takeWaiting returns the names of ports for which there is room, sorted. They no longer wait.
 func (s *ServicePorts) takeWaiting(timeouts int) []string {
@@ -126,124 +166,6 @@ func (s *ServicePorts) forgetEarlier() {
 		s.numbers.free(p.number)
 	}
 	s.earlier = nil
-}
-
-// List lists the elements of some service ports.
-func (s *ServicePorts) List(w program.Writer, names []string) {
-	for _, name := range names {
-		if p := s.byName[name]; p != nil { // otherwise it went since
-			p.list(w)
-		}
-	}
-}
-
-// versionOf is another number when one of these service ports has changed.
-func (s *ServicePorts) versionOf(names []string) (v uint64) {
-	for _, name := range names {
-		v *= 31
-		if p := s.byName[name]; p != nil {
-			v += p.changed + 1
-		}
-	}
-	return v
-}
-
-// listOwners lists the ports that own one of the keys.
-func (s *ServicePorts) listOwners(w program.Writer, keys KeysOf) {
-	o := newOwners(w.Family, keys)
-	for _, p := range s.byName {
-		if o.own(p) {
-			p.list(w)
-		}
-	}
-}
-
-// KeysOf are keys of elements, by set.
-type KeysOf map[program.SetID][][]byte
-
-// owners finds the service ports that own some elements.
-type owners struct {
-	numbers   map[uint32]bool // of service ports; a key may also name one by chance
-	frontends map[string]bool // keys
-	key       program.Builder
-}
-
-func newOwners(f program.Family, keys KeysOf) *owners {
-	o, defs := &owners{numbers: map[uint32]bool{}, frontends: map[string]bool{}}, program.Program{Family: f}.Sets()
-	for id, list := range keys {
-		for _, key := range list {
-			if defs[id].Key[0].Name != program.TypeClassID.Name {
-				o.frontends[string(key)] = true
-			} else if len(key) >= 4 {
-				o.numbers[binary.NativeEndian.Uint32(key)&program.PoolMask>>1] = true
-			}
-		}
-	}
-	return o
-}
-
-func (o *owners) own(p *port) bool {
-	if o.numbers[p.number] {
-		return true
-	}
-	if len(o.frontends) == 0 {
-		return false
-	}
-	for _, fe := range p.frontends.list {
-		o.key.Arena = o.key.Arena[:0]
-		o.key.Frontend(fe.Addr, fe.Port, fe.EndPort, p.protocol)
-		if o.frontends[string(o.key.Arena)] {
-			return true
-		}
-	}
-	return false
-}
-
-// OwnerOf finds the service port that has an element. It builds the elements of one port after the other, the latest
-// ports first: a refusal is rare, and an index would take memory all the time.
-func (s *ServicePorts) OwnerOf(f program.Family, set program.SetID, key []byte) (contents.PortID, bool) {
-	latest := func(a, b *port) int { return cmp.Compare(b.number, a.number) }
-	for _, p := range slices.SortedFunc(maps.Values(s.byName), latest) {
-		w := program.NewWriter(f)
-		p.write(w)
-		for _, e := range w.Added(set) {
-			if bytes.Equal(e.Key(w.Arena), key) {
-				return contents.PortID{Family: f, Name: p.name}, true
-			}
-		}
-	}
-	return contents.PortID{}, false
-}
-
-// hashedPools are the pools of service ports that have or had a hash table.
-func hashedPools(ports []*port) (list []*hashing.Pool) {
-	for _, p := range ports {
-		for i := range p.pools {
-			if h := p.pools[i].hash; h != nil {
-				list = append(list, h)
-			}
-		}
-	}
-	return list
-}
-
-// reserve makes room for the elements of service ports.
-func reserve(w program.Writer, ports []*port) {
-	frontends, pools, slots := 0, 0, 0
-	for _, p := range ports {
-		frontends += len(p.frontends.list)
-		for i := range p.pools {
-			slots += len(p.pools[i].members)
-			if p.pools[i].classID != 0 {
-				pools++
-			}
-		}
-	}
-	w.Reserve(w.Family, program.Services, frontends)
-	w.Reserve(w.Family, program.Pools, pools)
-	w.Reserve(w.Family, program.Endpoints, slots)
-	const perElement = 24 // bytes of the key and data of most
-	w.Arena = slices.Grow(w.Arena, perElement*(frontends+pools+slots))
 }
 
 // noteWaiting notes what a port waits for.

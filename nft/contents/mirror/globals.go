@@ -1,0 +1,53 @@
+package mirror
+
+import (
+	"net/netip"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/ledger"
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// settings are what belongs to no service port.
+type settings struct {
+	account       *ledger.Account
+	wanted        contents.Globals // the rules are always written for these
+	affinityShare uint32           // as in Options
+}
+
+// program is the program under the wanted globals.
+func (s *settings) program(f program.Family, lengths program.LengthGroups) program.Program {
+	p := s.wanted.Program(f)
+	p.AffinityShare, p.Lengths = s.affinityShare, lengths
+	return p
+}
+
+// records makes the elements. It does not look at the globals that rules depend on: if those change, the engine compares the
+// whole table.
+func (s *settings) records(b *ledger.Builder, f program.Family) {
+	b.Reset()
+	for _, a := range s.wanted.NodePortAddresses {
+		if program.FamilyOf(a) == f {
+			b.Begin(program.NodePortAddresses)
+			b.Addr(a)
+			b.End()
+		}
+	}
+	rangeRecords(b, program.ServiceCIDRs, program.WithoutNested(s.wanted.ServiceCIDRs, f))
+	rangeRecords(b, program.PodCIDRs, program.WithoutNested(s.wanted.PodCIDRs, f))
+}
+
+// rangeRecords makes the two elements of each range: its first address, and the first address after it. A range that
+// includes the last address of the family has only the first one.
+func rangeRecords(b *ledger.Builder, id program.SetID, list []netip.Prefix) {
+	for _, p := range list {
+		b.Begin(id)
+		b.Addr(p.Addr())
+		b.End()
+		if behind := program.LastAddr(p).Next(); behind.IsValid() {
+			b.Begin(id)
+			b.Addr(behind)
+			b.EndOfRange()
+		}
+	}
+}
