@@ -47,7 +47,8 @@ packages-os: ## write a .deb and a .rpm for each of amd64 and arm64 into bin/pac
 
 .PHONY: demo
 demo: build ## build and show packets being balanced between namespaces (root, or user namespaces)
-	bin/verdict demo
+	CGO_ENABLED=0 $(GO) build -o .cache/demo ./e2e/demo
+	.cache/demo bin/verdict
 
 # Without cgo, packages are compiled only once for vet, the program and the tests. All tests share one program. Those that
 # draw at random draw less (-short).

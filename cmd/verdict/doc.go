@@ -10,6 +10,6 @@
 //	render.go    "render": one pass without the kernel, by package dryrun; diff.go: "diff": the difference to the kernel
 //	validate.go  "validate": what is wrong in manifests
 //
-// The packages list, explain, convert and demo have the other commands. What they read is in package snapshot. This
+// The packages list, explain and convert have the other commands. What they read is in package snapshot. This
 // package has a file for each command, and nothing that a package could have.
 package main

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/convert"
-	"github.com/verdict-proxy/verdict/cmd/verdict/demo"
 	"github.com/verdict-proxy/verdict/cmd/verdict/explain"
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/list"
@@ -75,7 +74,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate(thisBuild().String() + "\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Wrong(err) })
-	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newValidate(), newDiff(), newDrain(), newReload(), newVersion(), demo.New(),
+	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newValidate(), newDiff(), newDrain(), newReload(), newVersion(),
 		list.New(), list.NewGet(), list.NewTop(), explain.New(), convert.New())
 	root.AddCommand(furtherCommands()...)
 	for _, cmd := range root.Commands() {

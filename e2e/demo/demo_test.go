@@ -1,6 +1,6 @@
 //go:build !nokernel
 
-package demo
+package main
 
 import (
 	"os"
@@ -94,7 +94,7 @@ func checkBars(t *testing.T, text string, answers map[string]bool) {
 
 // After the demo, the namespace from which it was started has neither a new link nor a table.
 func TestDemoLeavesTheNetworkAlone(t *testing.T) {
-	script := `$VERDICT demo >/dev/null || exit; echo links:; ls /proc/sys/net/ipv4/neigh; echo rules:; nft list ruleset; echo end`
+	script := `"$DEMO" "$VERDICT" >/dev/null || exit; echo links:; ls /proc/sys/net/ipv4/neigh; echo rules:; nft list ruleset; echo end`
 	u := users()[0]
 	own := func() *syscall.SysProcAttr {
 		a := u.attr()
@@ -143,7 +143,7 @@ func TestInterrupt(t *testing.T) {
 				if code := s.end(); code != tt.exit {
 					t.Errorf("exit %d, want %d:\n%s", code, tt.exit, s.output.String())
 				}
-				if want := "verdict: demo interrupted; nothing of it is left\n"; s.errs.String() != want {
+				if want := "demo: interrupted; nothing of it is left\n"; s.errs.String() != want {
 					t.Errorf("standard error %q, want %q", s.errs.String(), want)
 				}
 				if strings.Contains(s.output.String(), "Done") {
@@ -181,7 +181,7 @@ func TestStageKilled(t *testing.T) {
 			s.until("3. 600")
 			s.untilNamespaces(netNamespaces)
 			s.signalStage(syscall.SIGKILL)
-			if code := s.end(); code != 1 || s.errs.String() != "verdict: demo ended early: signal: killed; nothing of it is left\n" {
+			if code := s.end(); code != 1 || s.errs.String() != "demo: ended early: signal: killed; nothing of it is left\n" {
 				t.Errorf("exit %d, want 1; standard error %q", code, s.errs.String())
 			}
 			s.nothingLeft()
@@ -200,14 +200,14 @@ func TestDemoFails(t *testing.T) {
 		{"uneven", func(s *session) {
 			s.signalChild(s.child(s.cmd.Process.Pid), syscall.SIGSTOP)
 			inNode(s, "delete element ip verdict endpoints { 0:2 . 1 }; add element ip verdict endpoints { 0:2 . 1 : 10.0.1.1 . 8080 }")
-		}, "verdict: demo: connections to 10.96.0.10:80 are not spread evenly over [pod-a pod-b pod-c]: map["},
+		}, "demo: connections to 10.96.0.10:80 are not spread evenly over [pod-a pod-b pod-c]: map["},
 		{"reset", func(s *session) {
 			inNode(s, "add table ip harm; add chain ip harm forward { type filter hook forward priority 10; }; "+
 				"add rule ip harm forward tcp dport 8080 reject with tcp reset")
 		}, " of 600 from "},
 		{"proxy killed", func(s *session) {
 			s.signalChild(s.child(s.cmd.Process.Pid), syscall.SIGKILL)
-		}, "verdict: demo: verdict run ended before the change was in the kernel"},
+		}, "demo: verdict run ended before the change was in the kernel"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -237,9 +237,9 @@ func inNode(s *session, commands string) {
 	}
 }
 
-// "verdict demo | head": the reader closes the pipe before the demo ends.
+// TestReaderGoesAway: the reader closes the pipe before the demo ends.
 func TestReaderGoesAway(t *testing.T) {
-	s := start(t, users()[0], nil, "sh", "-c", `"$VERDICT" demo | head -n 3; exit 0`)
+	s := start(t, users()[0], nil, "sh", "-c", `"$DEMO" "$VERDICT" | head -n 3; exit 0`)
 	if code := s.end(); code != 0 || strings.Count(s.output.String(), "\n") != 3 {
 		t.Errorf("exit %d:\n%s%s", code, s.output.String(), s.errs.String())
 	}
@@ -248,19 +248,20 @@ func TestReaderGoesAway(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	// The test runs as root of a user namespace, without capabilities, and further user namespaces are not allowed.
-	helpless := `echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all "$VERDICT" demo`
+	helpless := `echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all "$DEMO" "$VERDICT"`
 	tests := []struct {
 		name, script string
 		exit         int
 		says         []string
 	}{
 		{"no namespaces", helpless, 1, []string{"cannot create network namespaces", "in a user namespace: fork/exec /proc/self/exe: no space left on device", "run it as root, or allow user namespaces"}},
-		{"no folder for temporary files", `TMPDIR=/does/not/exist exec "$VERDICT" demo`, 1, []string{"/does/not/exist", "no such file"}},
-		{"inside, outside of nothing", `exec "$VERDICT" demo --inside=`, 1, []string{`works only when "verdict demo" starts it`}},
-		{"inside the machine's namespaces", `exec "$VERDICT" demo --inside "$(readlink /proc/self/ns/mnt)"`, 1, []string{`works only when "verdict demo" starts it`}},
-		{"inside elsewhere", `exec "$VERDICT" demo --inside elsewhere`, 1, []string{`works only when "verdict demo" starts it`}},
-		{"argument", `exec "$VERDICT" demo loudly`, 2, []string{"takes no arguments"}},
-		{"flag", `exec "$VERDICT" demo --loudly`, 2, []string{"unknown flag: --loudly"}},
+		{"no folder for temporary files", `TMPDIR=/does/not/exist exec "$DEMO" "$VERDICT"`, 1, []string{"/does/not/exist", "no such file"}},
+		{"no such program", `exec "$DEMO" /does/not/exist`, 1, []string{"open /does/not/exist: no such file"}},
+		{"inside, outside of nothing", `exec "$DEMO" "$VERDICT" inside "" how`, 1, []string{"only the demo itself may start the process inside"}},
+		{"inside the machine's namespaces", `exec "$DEMO" "$VERDICT" inside "$(readlink /proc/self/ns/mnt)" how`, 1, []string{"only the demo itself may start the process inside"}},
+		{"inside elsewhere", `exec "$DEMO" "$VERDICT" inside elsewhere how`, 1, []string{"only the demo itself may start the process inside"}},
+		{"no program", `exec "$DEMO"`, 2, []string{"usage: demo VERDICT"}},
+		{"argument", `exec "$DEMO" "$VERDICT" loudly`, 2, []string{"usage: demo VERDICT"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

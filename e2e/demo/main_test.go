@@ -1,8 +1,11 @@
-package demo
+package main
 
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +14,15 @@ import (
 
 // binary is verdict, built once for all tests of this package.
 var binary string
+
+// demo builds the demo once, beside verdict. Every user may run it.
+var demo = sync.OnceValue(func() string {
+	path := filepath.Join(filepath.Dir(binary), "demo")
+	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("build the demo: %v\n%s", err, out))
+	}
+	return path
+})
 
 // fault is the environment variable that turns this test binary into a "verdict run" that fails in some way.
 const fault = "VERDICT_TEST_FAULT"

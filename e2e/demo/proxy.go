@@ -1,4 +1,4 @@
-package demo
+package main
 
 import (
 	"bufio"
@@ -37,11 +37,11 @@ endpoints: [{addresses: [%q]}]
 }
 
 // startProxy starts a "verdict run", which ends with this process. It returns its log.
-func startProxy(arguments []string) (*bufio.Scanner, error) {
+func startProxy(verdict string, arguments []string) (*bufio.Scanner, error) {
 	arguments = append(arguments, "--state-dir", "", // nothing outlives the demo
 		"--table-owner", "off", // whoever watches the demo may try what happens when the tables change
 		"-v", "4") // from 4 on every pass is logged
-	process := exec.Command(ownProgram, arguments...)
+	process := exec.Command(verdict, arguments...)
 	log, err := process.StderrPipe()
 	if err = errors.Join(err, process.Start()); err != nil {
 		return nil, fmt.Errorf("start verdict run: %w", err)

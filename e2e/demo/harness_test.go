@@ -1,6 +1,6 @@
 //go:build !nokernel
 
-package demo
+package main
 
 import (
 	"bytes"
@@ -77,11 +77,11 @@ func tightPipe(t *testing.T) (read, write *os.File) {
 	return read, write
 }
 
-// start runs "verdict demo", or another program given by args, with the environment env besides.
+// start runs the demo, or another program given by args, with the environment env besides.
 func start(t *testing.T, u user, env []string, args ...string) *session {
 	t.Helper()
 	if len(args) == 0 {
-		args = []string{binary, "demo"}
+		args = []string{demo(), binary}
 	}
 	s := &session{
 		t: t, temp: filepath.Join(t.TempDir(), "tmp"),
@@ -93,7 +93,7 @@ func start(t *testing.T, u user, env []string, args ...string) *session {
 	openToAll(t, s.temp)
 	s.cmd = exec.Command(args[0], args[1:]...)
 	s.cmd.Dir = "/"
-	s.cmd.Env = append(os.Environ(), append(env, "TMPDIR="+s.temp, "VERDICT="+binary)...)
+	s.cmd.Env = append(os.Environ(), append(env, "TMPDIR="+s.temp, "VERDICT="+binary, "DEMO="+demo())...)
 	read, write := tightPipe(t)
 	defer write.Close()
 	s.out, s.cmd.Stdout, s.cmd.Stderr = read, write, &s.errs

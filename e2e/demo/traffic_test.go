@@ -1,4 +1,4 @@
-package demo
+package main
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func TestJudge(t *testing.T) {
 func TestTooLate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), -time.Second)
 	defer cancel()
-	if err := interrupted(context.Cause(ctx)); err == nil || err.Error() != "demo: not finished within 3m0s; nothing of it is left" {
+	if err := interrupted(context.Cause(ctx)); err == nil || err.Error() != "not finished within 3m0s; nothing of it is left" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build !nokernel
 
-package demo
+package main
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ func TestProxyFails(t *testing.T) {
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Setenv(fault, how)
-			log, err := startProxy([]string{"run", "--manifests", "x"})
+			log, err := startProxy("/proc/self/exe", []string{"run", "--manifests", "x"})
 			if err != nil {
 				t.Fatal(err)
 			}

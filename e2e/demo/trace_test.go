@@ -1,6 +1,6 @@
 //go:build !nokernel
 
-package demo
+package main
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package demo
+package main
 
 import (
 	"bufio"
@@ -18,6 +18,7 @@ const connections = 600
 // story holds the values that the steps of the demo share.
 type story struct {
 	out      io.Writer
+	verdict  string           // path of the program
 	dir      string           // of the manifests
 	how      string           // the namespaces were created
 	targets  []netip.AddrPort // of the Service
@@ -93,7 +94,7 @@ func (st *story) start() (err error) {
 	st.heading("2. The proxy starts")
 	arguments := []string{"run", "--manifests", st.dir, "--hostname-override", "demo-node", "--cluster-cidr", "10.0.0.0/16,fd00:10::/64"}
 	began := time.Now()
-	if st.log, err = startProxy(arguments); err != nil {
+	if st.log, err = startProxy(st.verdict, arguments); err != nil {
 		return err
 	}
 	pass, err := untilChanged(st.log, "the rules were in the kernel")
@@ -159,7 +160,7 @@ func (st *story) remove() error {
 func (st *story) read() error {
 	st.heading("5. Where to read it")
 	for _, arguments := range [][]string{{"list", "default/web"}, {"explain", "10.0.1.2", "10.96.0.10:80"}} {
-		out, err := exec.Command(ownProgram, arguments...).CombinedOutput()
+		out, err := exec.Command(st.verdict, arguments...).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("verdict %s: %w: %s", arguments[0], err, out)
 		}
