@@ -81,7 +81,7 @@ type Settings struct {
 	ActiveChecks       bool             `flag:"active-checks" usage:"let Services have active checks by the annotation verdict-proxy.github.io/health-check; =false: this node makes none"`
 	HealthCheckExclude []string         `flag:"health-check-exclude-cidrs" usage:"<CIDRS> whose addresses this node never asks whether they serve; others that it never asks are its own, those of API servers, and cluster IPs"`
 	// StateDir is for what outlives the process, but not a restart of the machine.
-	StateDir string `flag:"state-dir" usage:"<FOLDER> in which a restart finds which endpoints had failed; empty: a restart takes all endpoints for good"`
+	StateDir string `flag:"state-dir" usage:"<FOLDER> in which a restart finds which endpoints had failed, and the last good manifests; empty: a restart takes all endpoints for good"`
 
 	ClusterCIDRs        []string        `flag:"cluster-cidr" in:"source" usage:"pod <RANGES> of the cluster, both families, separated by commas; traffic from other sources to cluster IPs is masqueraded"`
 	DetectLocalMode     DetectLocalMode `flag:"detect-local-mode" in:"source" usage:"<MODE> of recognizing traffic from local pods: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or None"`

@@ -43,8 +43,8 @@ func dualSlice(family, endpoint string) string {
 		"addressType: IPv" + family + "\nports: [{port: 8080}]\nendpoints: [{addresses: [" + endpoint + "]}]\n"
 }
 
-// TestDamagedManifestsAtTheStart: what cannot be read at the start of a process stays as the kernel has it, and goes when
-// everything can be read and says so.
+// TestDamagedManifestsAtTheStart: what cannot be read at the start of a process stays as its last good file had it, and goes
+// when everything can be read and says so.
 func TestDamagedManifestsAtTheStart(t *testing.T) {
 	write := func(t *testing.T, dir string, files map[string]string) {
 		t.Helper()
@@ -108,15 +108,15 @@ func TestDamagedManifestsAtTheStart(t *testing.T) {
 				}
 				return stdout
 			}
-			whole := t.TempDir()
+			whole, state := t.TempDir(), t.TempDir()
 			write(t, whole, keptServices())
 			write(t, dir, keptServices())
 			start := func() *daemonProcess {
-				return runDaemon(t, ns, dir, "--hostname-override=n1", "--cluster-cidr=10.244.0.0/16")
+				return runDaemon(t, ns, dir, "--hostname-override=n1", "--cluster-cidr=10.244.0.0/16", "--state-dir="+state)
 			}
 			start().kill()
 			want := content()
-			for range 2 { // the second time, what the kernel has was kept before
+			for range 2 { // the second time, the copies are older than the process before
 				damage(t, dir)
 				d := start()
 				if got := content(); got != want {
@@ -126,7 +126,7 @@ func TestDamagedManifestsAtTheStart(t *testing.T) {
 				if exit != 0 {
 					t.Fatalf("the kernel differs from what whole files say:\n%s\n%s", stdout, d.log)
 				}
-				if !strings.Contains(d.log.String(), "what the kernel has stays in force") {
+				if !strings.Contains(d.log.String(), "their copies stay in force") {
 					t.Errorf("nothing is said:\n%s", d.log)
 				}
 				d.kill()
@@ -144,5 +144,67 @@ func TestDamagedManifestsAtTheStart(t *testing.T) {
 				t.Errorf("after all files can be read, the kernel has\n%s\n%s", got, d.log)
 			}
 		})
+	}
+}
+
+// TestDamagedManifestsWithoutCopies: the first start after an upgrade finds no copies. It leaves the kernel as it is, and
+// begins when everything can be read.
+func TestDamagedManifestsWithoutCopies(t *testing.T) {
+	ns, dir, state := netns.New(t), t.TempDir(), t.TempDir()
+	write := func(change func(string) string) {
+		for file, text := range keptServices() {
+			writeManifest(t, dir, file, change(text))
+		}
+	}
+	content := func() string {
+		exit, stdout, stderr := inside(t, ns, "list", "-o", "json", "--no-connections")
+		if exit != 0 {
+			t.Fatalf("list ends with %d: %s", exit, stderr)
+		}
+		return stdout
+	}
+	whole := func(text string) string { return text }
+	write(whole)
+	runDaemon(t, ns, dir, "--state-dir="+state).kill()
+	want := content()
+	copies, err := filepath.Glob(filepath.Join(state, "manifests-*"))
+	if err != nil || len(copies) != 1 {
+		t.Fatalf("copies in %v, %v", copies, err)
+	}
+	if err := os.RemoveAll(copies[0]); err != nil {
+		t.Fatal(err)
+	}
+	write(func(text string) string { return text[:len(text)-7] + ": [" })
+	d := startDaemon(t, ns, dir, "--state-dir="+state)
+	d.wait(t, "what the kernel has stays as it is")
+	if got := content(); got != want {
+		t.Fatalf("the kernel has\n%s\nand had\n%s\n%s", got, want, d.log)
+	}
+	if log := d.log.String(); strings.Contains(log, "tables written") || !strings.Contains(log, "a manifest file has a fault") {
+		t.Errorf("it must wait, and name the faults:\n%s", log)
+	}
+	write(whole)
+	d.wait(t, "tables written")
+	if got := content(); got != want {
+		t.Errorf("the kernel has\n%s\nand had\n%s\n%s", got, want, d.log)
+	}
+	checkCopies(t, copies[0])
+}
+
+// checkCopies expects the copy of each file, which nobody else can read.
+func checkCopies(t *testing.T, dir string) {
+	t.Helper()
+	for file, text := range keptServices() {
+		path := filepath.Join(dir, file)
+		info, err := os.Stat(path)
+		for late := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(late); time.Sleep(10 * time.Millisecond) {
+			info, err = os.Stat(path) // it is written after the objects are in force
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, err := os.ReadFile(path); err != nil || string(data) != text || info.Mode() != 0o600 {
+			t.Errorf("%s: %v, %v:\n%s", path, info.Mode(), err, data)
+		}
 	}
 }

@@ -307,8 +307,8 @@ func cleanUpBeside(b *bed, _ *rand.Rand) (func() error, error) {
 	return nil, err
 }
 
-// damageFiles kills the daemon, damages manifests or takes their folder away, and starts the daemon again: what the kernel has
-// stays. Then the files are as they were.
+// damageFiles kills the daemon, damages manifests or takes their folder away, and starts the daemon again: what the files
+// had stays. Then the files are as they were.
 func damageFiles(b *bed, r *rand.Rand) (_ func() error, err error) {
 	b.churn.hold()
 	defer b.churn.release()

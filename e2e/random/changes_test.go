@@ -109,7 +109,7 @@ func (n *node) killed() string {
 }
 
 // damage kills the daemon, damages manifests or takes them away, also those of the Services that nobody touches, and starts
-// it again: what the kernel has stays. Then the files are as they were.
+// it again: what the files had stays. Then the files are as they were.
 func (n *node) damage() string {
 	n.Helper()
 	files, err := filepath.Glob(filepath.Join(n.manifests, "*.yaml"))

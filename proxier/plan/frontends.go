@@ -116,9 +116,6 @@ func (t *template) frontends(want *state.ServicePort, r *room) []Frontend {
 		ranged = rangeCost(t.family)
 	}
 	for kind, list := range t.kinds {
-		if ranged > 0 && t.svc.Only != nil { // what it does not have takes no room, which is for a few
-			list = t.only(slices.Clone(list), want)
-		}
 		for _, fe := range list[:r.take(FrontendKind(kind), len(list), ranged)] {
 			if r.sources(len(fe.Sources)) {
 				fe.Port, fe.EndPort = want.Port, want.EndPort
@@ -131,19 +128,7 @@ func (t *template) frontends(want *state.ServicePort, r *room) []Frontend {
 		fe.Port = want.NodePort
 		t.port = append(t.port, fe)
 	}
-	return t.only(slices.Clone(t.port), want)
-}
-
-// only leaves out of a list what a Service that is known from the kernel alone does not have there.
-func (t *template) only(list []Frontend, want *state.ServicePort) []Frontend {
-	if t.svc.Only == nil {
-		return list
-	}
-	return slices.DeleteFunc(list, func(fe Frontend) bool {
-		at := state.Place{Addr: fe.Addr, Protocol: want.Protocol, Port: cmp.Or(fe.Port, want.Port)}
-		_, known := slices.BinarySearchFunc(t.svc.Only, at, state.Place.Compare)
-		return !known
-	})
+	return slices.Clone(t.port)
 }
 
 // sourceFilter is the meaning of loadBalancerSourceRanges in one family.

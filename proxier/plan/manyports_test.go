@@ -51,26 +51,6 @@ func TestManyAddresses(t *testing.T) {
 	}
 }
 
-// TestOnlyKnownFrontends: of a Service that is known from the kernel alone, only what the kernel has is served.
-func TestOnlyKnownFrontends(t *testing.T) {
-	at := func(addr string, port uint16) state.Place {
-		return state.Place{Addr: netip.MustParseAddr(addr), Protocol: state.TCP, Port: port}
-	}
-	svc := service(func(s *state.Service) {
-		everything(s)
-		s.Ports = append(s.Ports, state.ServicePort{Name: "https", Protocol: state.TCP, Port: 443, NodePort: 30443})
-		s.Only = []state.Place{at("10.96.0.10", 443), at("198.51.100.2", 80), {Protocol: state.TCP, Port: 30080}}
-		slices.SortFunc(s.Only, state.Place.Compare)
-	})
-	var got []string
-	for _, p := range planned(svc, nil, environment()).Ports {
-		for _, fe := range p.Frontends {
-			got = append(got, fmt.Sprint(p.Family, " ", fe.Kind, " ", fe.Port))
-		}
-	}
-	equal(t, "frontends", strings.Join(got, ", "), "IPv4 load balancer 80, IPv4 node port 30080, IPv4 cluster IP 443, IPv6 node port 30080")
-}
-
 // TestDraining: while the node drains, it takes no connections, and clients try other nodes.
 func TestDraining(t *testing.T) {
 	env := environment()

@@ -97,10 +97,6 @@ type Service struct {
 	Check     *HealthCheck // nil: the Service asks for nothing; the flag decides
 	AllDown   AllDown      // what happens if no endpoint is good
 	OnRemoval OnRemoval    // what happens to open connections of an endpoint that failed or is gone
-
-	// Only has the frontends that a Service may have which is known from the kernel alone, sorted; nil: all that follow
-	// from it.
-	Only []Place
 }
 
 // Place is where a frontend is. The zero Addr is that of a node port.
@@ -108,11 +104,6 @@ type Place struct {
 	Addr     netip.Addr
 	Protocol Protocol
 	Port     uint16
-}
-
-// Compare orders places by address, protocol and port.
-func (p Place) Compare(o Place) int {
-	return cmp.Or(p.Addr.Compare(o.Addr), cmp.Compare(p.Protocol, o.Protocol), cmp.Compare(p.Port, o.Port))
 }
 
 // UID is the UID of an object in 16 bytes, which is a quarter of the memory of its text.

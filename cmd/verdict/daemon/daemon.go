@@ -14,7 +14,6 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/events"
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/ipvs"
-	"github.com/verdict-proxy/verdict/cmd/verdict/kept"
 	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
 	"github.com/verdict-proxy/verdict/cmd/verdict/loopback"
 	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
@@ -99,7 +98,10 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	observers.answerStatus(ctx, group, daemon)
-	objects.Start(ctx, group, s, client, store, objects.Reports{Readable: observers.metrics.Readable, Missing: observers.proxy.SetMissing, Kept: kept.FromKernel(s.NodeName), Now: files.manifests}, log)
+	objects.Start(ctx, group, s, client, store, objects.Reports{
+		Readable: observers.metrics.Readable, Missing: observers.proxy.SetMissing,
+		Copies: stateFile(s.StateDir, "manifests-%d", log), Serving: serving, Now: files.manifests,
+	}, log)
 	group.Go(func() error {
 		return flags.Follow(ctx, o.CommandLine, files.config, goLive(ctx, observers, guard, reconfigured, store, log), log)
 	})

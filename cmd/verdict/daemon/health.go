@@ -20,6 +20,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/prober"
 	"github.com/verdict-proxy/verdict/proxier/report"
+	"github.com/verdict-proxy/verdict/proxier/source/directory"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -90,28 +91,32 @@ func (o *observers) Health(r endpointhealth.Report) {
 	}
 }
 
-// memoryFile keeps in a file which endpoints have failed. Each network namespace has a file of its own: what endpoints did for
-// another node says nothing here.
+// memoryFile keeps in a file which endpoints have failed.
 type memoryFile struct{ path string }
-
-// memoryName is the name of the file in --state-dir, with the cookie of the network namespace.
-const memoryName = "failed-endpoints-%d.json"
 
 // newMemory returns a nil Memory if there is no folder, or if it cannot be used.
 func newMemory(dir string, log *slog.Logger) endpointhealth.Memory {
+	if path := stateFile(dir, "failed-endpoints-%d.json", log); path != "" {
+		return &memoryFile{path}
+	}
+	return nil
+}
+
+// stateFile returns the path of something in --state-dir, or nothing if there is no folder, or if it cannot be used. The name
+// has the cookie of the network namespace: what another node did says nothing here.
+func stateFile(dir, name string, log *slog.Logger) string {
 	if dir == "" {
-		return nil
+		return ""
 	}
 	netns, err := netnsCookie()
 	if err == nil {
 		err = os.MkdirAll(dir, 0o755)
 	}
 	if err != nil {
-		log.Warn("cannot remember which endpoints have failed; after a restart they get connections until they fail again",
-			"folder", dir, "error", err)
-		return nil
+		log.Warn("cannot use --state-dir; a restart will not find what this process writes there", "folder", dir, "file", name, "error", err)
+		return ""
 	}
-	return &memoryFile{path: filepath.Join(dir, fmt.Sprintf(memoryName, netns))}
+	return filepath.Join(dir, fmt.Sprintf(name, netns))
 }
 
 // netnsCookie identifies this network namespace until the machine starts again (SO_NETNS_COOKIE, Linux 5.14).
@@ -153,16 +158,5 @@ func (m *memoryFile) Save(list []endpointhealth.Remembered) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", m.path, err)
 	}
-	next, err := os.CreateTemp(filepath.Dir(m.path), filepath.Base(m.path)+".*.new") // another process may be taking over
-	if err != nil {
-		return err
-	}
-	_, err = next.Write(data)
-	if err = errors.Join(err, next.Close()); err == nil {
-		err = os.Rename(next.Name(), m.path)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(next.Name()))
-	}
-	return err
+	return directory.Replace(m.path, data)
 }

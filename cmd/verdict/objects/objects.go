@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -27,9 +28,10 @@ type Source interface {
 // Reports is notified of how reading objects goes, and asks for it. All fields may be nil.
 type Reports struct {
 	Readable func(resource string, works bool)
-	Missing  func(func() []string)          // takes a function that names what has not arrived
-	Kept     func() (manifests.Kept, error) // returns what stays in force of manifests that cannot be read
-	Now      <-chan directory.Request       // requests to read the folder at once
+	Missing  func(func() []string)    // takes a function that names what has not arrived
+	Copies   string                   // the folder for copies of manifests; empty: there are none
+	Serving  func() (bool, error)     // reports whether the kernel serves Services of an earlier process
+	Now      <-chan directory.Request // requests to read the folder at once
 }
 
 // eventQPS and eventBurst limit the requests for Events.
@@ -102,7 +104,10 @@ func Start(
 // New returns the source of Services: the API server, or a folder if there is no client.
 func New(s *config.Settings, client kubernetes.Interface, store *state.Store, r Reports, log *slog.Logger) Source {
 	if client == nil {
-		return manifests.New(manifests.Options{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log, Kept: r.Kept, Now: r.Now})
+		return manifests.New(manifests.Options{Dir: s.Manifests, NodeName: s.NodeName, Store: store, Log: log, Copies: r.Copies, Serving: r.Serving, Now: r.Now})
+	}
+	if err := os.RemoveAll(r.Copies); err != nil {
+		log.Warn("cannot remove copies of manifests; they are in force after a restart with --manifests while a file cannot be read", "error", err)
 	}
 	k := cluster.New(cluster.Options{Client: client, NodeName: s.NodeName, Store: store, Log: log, Report: r.Readable})
 	if r.Missing != nil {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/e2e/fields"
 	"github.com/verdict-proxy/verdict/e2e/sourcetest"
-	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // TestConversionFillsEveryField converts complete API objects. So it fails when a value of package state gains a field
@@ -19,14 +18,10 @@ func TestConversionFillsEveryField(t *testing.T) {
 	for _, p := range append(append(serviceProblems, sliceProblems...), nodeProblems...) {
 		t.Errorf("problem: %v", p)
 	}
-	if service.Only != nil {
-		t.Errorf("an object limits its frontends to %v; only what the kernel has while files are unread does", service.Only)
-	}
 	if service.KeepsSources {
 		t.Error("a Service of Kubernetes keeps sources; only a balancer in the short form asks for that")
 	}
 	service.KeepsSources = true
-	service.Only = []state.Place{{Addr: service.ClusterIPs[0], Protocol: state.TCP, Port: 80}}
 	for name, value := range map[string]any{"Service": *service, "Slice": *slice, "Node": *node} {
 		reportZero(t, name, reflect.ValueOf(value))
 	}

@@ -4,8 +4,10 @@ package directory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -276,4 +278,20 @@ func (s *settling) over() <-chan time.Time {
 		return nil
 	}
 	return s.timer.C
+}
+
+// Replace writes a file that only this user can read. A reader sees the old content or the new one.
+func Replace(path string, data []byte) error {
+	next, err := os.CreateTemp(filepath.Dir(path), ".*.new") // another process may be taking over
+	if err != nil {
+		return err
+	}
+	_, err = next.Write(data)
+	if err = errors.Join(err, next.Close()); err == nil {
+		err = os.Rename(next.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(next.Name()))
+	}
+	return err
 }

@@ -21,6 +21,7 @@ type file struct {
 	good     bool // the objects come from a file without damaged parts
 	objects  []object
 	broken   map[objectID]struct{} // objects that cannot be decoded: their previous forms stay in force
+	uncopied []byte                // content without a fault, of which there is no copy yet
 	faults   []fault
 	reported []fault // all faults of the latest report, including those that other files cause
 }

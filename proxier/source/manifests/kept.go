@@ -1,143 +1,141 @@
 package manifests
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/verdict-proxy/verdict/proxier/source/convert"
-	"github.com/verdict-proxy/verdict/proxier/source/sink"
+	"github.com/verdict-proxy/verdict/proxier/source/directory"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Kept is what the kernel has from an earlier process, as objects. A manifest that cannot be read at the start of a process
-// must not end what it defines: nobody knows what that is, but the kernel has it. So objects of the kernel that no manifest
-// defines stay in force until all manifests can be read.
-type Kept struct {
-	Services []*state.Service
-	Slices   []*state.Slice // each with one port
-	// Short returns how the kernel shows the name of a Service and of one of its ports: it has no room for long ones.
-	Short func(state.Name, state.ServicePort) (service state.Name, port string)
-}
-
-// beginning is what the source knows about the start of the process.
+// beginning is what the source knows about the start of the process. A manifest that cannot be read then must not end what it
+// defines. So the source copies each file that has no fault, and objects of the copies that no manifest defines stay in force
+// until all manifests can be read.
 type beginning struct {
-	read     func() (Kept, error) // asks the kernel; nil: nothing is kept
-	over     bool                 // the directory was read once
-	dangling []string             // links without a target
-	services map[state.Name]*state.Service
-	slices   map[state.Name][]*state.Slice // by Service
-	short    func(state.Name, state.ServicePort) (state.Name, string)
+	over     bool                // the directory was read once
+	waiting  bool                // nothing is in force until all manifests can be read
+	dangling []string            // links without a target
+	kept     map[objectID]object // of the copies: what no manifest has defined since the start
 }
 
-func (b *beginning) keeps() bool { return len(b.services)+len(b.slices) > 0 }
+func (b *beginning) keeps() bool { return len(b.kept) > 0 }
 
-// hold begins to keep what the kernel has. It reports whether that is anything.
-func (b *beginning) hold() (bool, error) {
-	if b.read == nil {
+// hold begins to keep the objects of the copies if the kernel serves any. Without a copy, it reports that the source must
+// wait: an earlier version wrote what the kernel has, and only the manifests say what that is.
+func (m *Source) hold() (wait bool, err error) {
+	if m.Serving == nil {
 		return false, nil
 	}
-	kept, err := b.read()
+	if serving, err := m.Serving(); err != nil || !serving {
+		return false, err
+	}
+	copies, err := os.ReadDir(m.Copies)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	m.begin.kept = map[objectID]object{}
+	for _, e := range copies {
+		if !manifestName(e.Name()) {
+			continue // an earlier process has ended while it wrote a copy
+		}
+		data, readErr := os.ReadFile(filepath.Join(m.Copies, e.Name()))
+		err = errors.Join(err, readErr)
+		for _, o := range decodeFile(m.convert, e.Name(), data).objects {
+			if _, twice := m.begin.kept[o.id]; !twice {
+				m.begin.kept[o.id] = o
+			}
+		}
+	}
 	if err != nil {
-		return false, fmt.Errorf("read what the kernel has: %w", err)
+		return false, fmt.Errorf("read copies of manifests: %w", err)
 	}
-	b.services, b.slices, b.short = map[state.Name]*state.Service{}, map[state.Name][]*state.Slice{}, kept.Short
-	for _, svc := range kept.Services {
-		b.services[svc.Name] = svc
-	}
-	for _, sl := range kept.Slices {
-		b.slices[sl.Service] = append(b.slices[sl.Service], sl)
-	}
-	return b.keeps(), nil
+	return false, nil
 }
 
-func (b *beginning) release() { b.services, b.slices = nil, nil }
+// missing returns what is kept. What a file has defined once is not kept any more.
+func (b *beginning) missing(defined map[objectID]definition) []object {
+	maps.DeleteFunc(b.kept, func(id objectID, _ object) bool {
+		_, is := defined[id]
+		return is
+	})
+	return slices.SortedFunc(maps.Values(b.kept), func(a, b object) int {
+		return cmp.Or(strings.Compare(a.id.kind, b.id.kind), a.id.name.Compare(b.id.name))
+	})
+}
 
-// keptProblem is the Problem of each object that is kept.
-const keptProblem = "no manifest defines it, and not all manifests could be read since the start: it is served as the kernel has it"
+// addKept adds what is kept, with a Problem of each Service.
+func (b *beginning) addKept(w *wanted, o object) {
+	first := len(w.services)
+	o.add(w)
+	for i := range w.services[first:] {
+		f := convert.NewFindings(convert.KindService, o.id.name)
+		f.Add("", "no manifest defines it, and not all manifests could be read since the start: its last copy is in force")
+		added := &w.services[first+i]
+		added.Problems = state.Bound(o.id.object(), f.Problems(), added.Problems)
+	}
+}
 
-// complete adds to the objects of all files what is kept. What a file has defined once is not kept any more.
-func (b *beginning) complete(w *wanted) {
-	if !b.keeps() {
+// save copies the files that have changed and have no fault. While anything is kept, all copies stay as they are.
+func (m *Source) save() {
+	if m.Copies == "" || m.begin.keeps() {
 		return
 	}
-	for _, f := range w.services {
-		delete(b.services, f.Name)
-		if f.Value != nil {
-			b.recognize(f.Value)
-		}
+	err := m.writeCopies()
+	if err != nil && m.uncopied == nil {
+		m.Log.Warn("cannot copy manifests; a restart while one of them cannot be read serves older copies, or waits",
+			"folder", m.Copies, "error", err)
 	}
-	for _, f := range w.slices {
-		if f.Value != nil {
-			b.recognizeService(f.Value)
-			b.forgetSlices(f.Value)
-		}
-	}
-	for name, svc := range b.services {
-		f := convert.NewFindings(convert.KindService, name)
-		f.Add("", keptProblem)
-		w.services = append(w.services, sink.Found[state.Service]{Name: name, Value: svc, Problems: f.Problems()})
-	}
-	for _, list := range b.slices {
-		for _, sl := range list {
-			w.slices = append(w.slices, sink.Found[state.Slice]{Name: sl.Name, Value: sl})
-		}
-	}
+	m.uncopied = err
 }
 
-// recognize gives what is kept under the short name of a Service the name that a file has.
-func (b *beginning) recognize(svc *state.Service) {
-	for _, p := range svc.Ports {
-		service, port := b.short(svc.Name, p)
-		if service == svc.Name && port == p.Name {
+// writeCopies gives the folder of the copies its name when it has all of them. Otherwise a process that ends meanwhile would
+// leave a few, and the next one would take them for all.
+func (m *Source) writeCopies() error {
+	dir := m.Copies
+	if !m.copied {
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			dir += ".new"
+		}
+		if err := m.prepareCopies(dir); err != nil {
+			return err
+		}
+	}
+	for name, f := range m.files {
+		if f.uncopied == nil {
 			continue
 		}
-		if service != svc.Name {
-			delete(b.services, service)
+		if err := directory.Replace(filepath.Join(dir, name), f.uncopied); err != nil {
+			return err
 		}
-		list := b.slices[service]
-		delete(b.slices, service)
-		for _, sl := range list {
-			if sl.Ports[0].Name == port && sl.Ports[0].Protocol == p.Protocol {
-				renamed := *sl
-				renamed.Service, renamed.Ports = svc.Name, []state.SlicePort{sl.Ports[0]}
-				renamed.Ports[0].Name = p.Name
-				sl = &renamed
-			}
-			b.slices[sl.Service] = append(b.slices[sl.Service], sl)
+		f.uncopied = nil
+	}
+	if dir != m.Copies {
+		if err := os.Rename(dir, m.Copies); err != nil {
+			return err
 		}
 	}
+	m.copied = true
+	return nil
 }
 
-// recognizeService gives a Service that is kept under a short name the name that a slice has.
-func (b *beginning) recognizeService(sl *state.Slice) {
-	for _, p := range sl.Ports {
-		service, port := b.short(sl.Service, state.ServicePort{Name: p.Name, Protocol: p.Protocol})
-		kept := b.services[service]
-		if kept == nil || service == sl.Service && port == p.Name {
-			continue
-		}
-		renamed := *kept
-		renamed.Name, renamed.Ports = sl.Service, slices.Clone(kept.Ports)
-		for i := range renamed.Ports {
-			if renamed.Ports[i].Name == port && renamed.Ports[i].Protocol == p.Protocol {
-				renamed.Ports[i].Name = p.Name
-			}
-		}
-		delete(b.services, service)
-		b.services[sl.Service] = &renamed
-		b.recognize(&renamed)
+// prepareCopies makes a folder for copies, and removes those of files that are gone.
+func (m *Source) prepareCopies(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
 	}
-}
-
-// forgetSlices lets go of the slices whose endpoints a file has: those of the same family and port. Another family may be
-// in another file.
-func (b *beginning) forgetSlices(sl *state.Slice) {
-	rest := slices.DeleteFunc(b.slices[sl.Service], func(kept *state.Slice) bool {
-		return kept.Family == sl.Family && slices.ContainsFunc(sl.Ports, func(p state.SlicePort) bool {
-			return p.Name == kept.Ports[0].Name && p.Protocol == kept.Ports[0].Protocol
-		})
-	})
-	if b.slices[sl.Service] = rest; len(rest) == 0 {
-		delete(b.slices, sl.Service)
+	copies, err := os.ReadDir(dir)
+	for _, e := range copies {
+		if m.files[e.Name()] == nil {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
 	}
+	return err
 }

@@ -19,15 +19,17 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Options are the parts of a Source. All but Kept must be set.
+// Options are the parts of a Source. All but the last three must be set.
 type Options struct {
 	Dir      string
 	NodeName string
 	Store    *state.Store
 	Log      *slog.Logger
-	// Kept reads what the kernel has from an earlier process. It is called only if not all manifests can be read at the
-	// start. It may be nil: nothing is kept.
-	Kept func() (Kept, error)
+	// Copies is a folder for copies of the manifests that have no fault; empty: nothing is copied.
+	Copies string
+	// Serving reports whether the kernel serves Services of an earlier process. It is called only if not all manifests can be
+	// read at the start. It may be nil: nothing is kept.
+	Serving func() (bool, error)
 	// Now delivers requests to read the directory at once; nil: nobody asks.
 	Now <-chan directory.Request
 }
@@ -43,13 +45,15 @@ type Source struct {
 	begin   beginning
 	synced  chan struct{}
 	loaded  sync.Once
+
+	copied   bool  // the copies have what the files had when all of them were read first
+	uncopied error // why the last copy failed
 }
 
 // New returns a source that does nothing until Load or Run.
 func New(o Options) *Source {
 	return &Source{
 		Options: o, convert: convert.New(), into: sink.New(o.Store), files: map[string]*file{}, synced: make(chan struct{}),
-		begin: beginning{read: o.Kept},
 	}
 }
 
@@ -93,13 +97,15 @@ func (m *Source) scan() error {
 		changed = m.refresh(name) || changed
 	}
 	held, failure := m.holdOn(names, err)
-	if failure != nil || err != nil && !held {
-		return errors.Join(err, failure)
+	if failure != nil || m.begin.waiting || err != nil && !held {
+		return failure
 	}
-	if m.begin.over = true; changed || held {
+	if !m.begin.over || changed || held {
 		m.apply(names)
 	}
+	m.begin.over = true
 	m.loaded.Do(func() { close(m.synced) })
+	m.save()
 	return nil
 }
 
@@ -150,6 +156,9 @@ func (m *Source) isFile(e fs.DirEntry) bool {
 // forget drops a file that is gone. The next apply removes its objects.
 func (m *Source) forget(name string) {
 	delete(m.files, name)
+	if m.copied {
+		_ = os.Remove(filepath.Join(m.Copies, name)) // there is none of a file that always had a fault
+	}
 	m.Store.SetProblems(convert.KindFile, fileName(name), nil)
 }
 
@@ -170,13 +179,16 @@ func (m *Source) refresh(name string) bool {
 	case data == nil:
 		return false
 	}
-	f.update(decodeFile(m.convert, name, data))
+	c := decodeFile(m.convert, name, data)
+	if f.update(c); m.Copies != "" && !c.damaged && len(c.broken) == 0 {
+		f.uncopied = data
+	}
 	return true
 }
 
 // hasUnreadable reports whether a file could not be read the last time.
 func (m *Source) hasUnreadable() bool {
-	if m.begin.keeps() {
+	if m.begin.keeps() || m.begin.waiting {
 		return true
 	}
 	for _, f := range m.files {
@@ -197,9 +209,10 @@ type definition struct {
 func (m *Source) apply(names []string) {
 	var w wanted
 	defined := map[objectID]definition{}
+	concerns := func(o object) bool { return o.id.kind != convert.KindNode || o.id.name.Name == m.NodeName }
 	use := func(o object, name string) {
 		defined[o.id] = definition{o, name}
-		if o.id.kind != convert.KindNode || o.id.name.Name == m.NodeName {
+		if concerns(o) {
 			o.add(&w)
 		}
 	}
@@ -227,8 +240,12 @@ func (m *Source) apply(names []string) {
 	for _, name := range names { // what was in another file until now, and is in none without a fault
 		m.keepBroken(m.files[name], defined, func(d definition) { use(d.object, name) })
 	}
+	for _, o := range m.begin.missing(defined) {
+		if defined[o.id] = (definition{o, ""}); concerns(o) {
+			m.begin.addKept(&w, o)
+		}
+	}
 	m.inForce = defined
-	m.begin.complete(&w)
 	// An endpoint that moves from one file to another is never missing.
 	m.Store.Together(func() {
 		m.into.Services.Replace(w.services)
@@ -315,27 +332,47 @@ func (m *Source) lacks(f *file) bool {
 	return false
 }
 
-// holdOn decides at the start, and after each reading as long as something is kept, whether objects of the kernel stay in
+// holdOn decides at the start, and after each reading as long as something is kept, whether objects of the copies stay in
 // force. It reports whether that has changed.
 func (m *Source) holdOn(names []string, failure error) (changed bool, err error) {
-	first := !m.begin.over
-	if !first && !m.begin.keeps() {
+	first, waited := !m.begin.over, m.begin.waiting
+	if m.begin.waiting = false; !first && !m.begin.keeps() {
 		return false, nil
 	}
 	what := m.unknown(names, failure)
-	if first && len(what) > 0 {
-		if changed, err = m.begin.hold(); changed {
-			m.Log.Error("not all manifests can be read; what the kernel has stays in force for objects that no manifest defines",
-				"dir", m.Dir, "unread", strings.Join(what[:min(len(what), 10)], ", "), "services", len(m.begin.services),
-				"until", "each file can be read, or is gone; in an empty directory: there is a file, which may be a comment only; "+
-					"verdict cleanup removes what is in the kernel")
+	switch {
+	case first && len(what) > 0:
+		if m.begin.waiting, err = m.hold(); err != nil {
+			return false, errors.Join(failure, err)
 		}
-		return changed, err
-	}
-	if !first && len(what) == 0 {
-		m.Log.Info("all manifests can be read; what was kept of the kernel goes", "services", len(m.begin.services))
-		m.begin.release()
+		if unread := strings.Join(what[:min(len(what), 10)], ", "); m.begin.waiting && !waited {
+			m.sayWaiting(names, unread)
+		} else if m.begin.keeps() {
+			m.Log.Error("not all manifests can be read; their copies stay in force for objects that no manifest defines",
+				"dir", m.Dir, "unread", unread, "objects", len(m.begin.kept), "until", untilRead)
+		} else if !m.begin.waiting {
+			err = failure
+		}
+		return m.begin.keeps(), err
+	case !first && len(what) == 0:
+		m.Log.Info("all manifests can be read; what their copies had besides is removed", "objects", len(m.begin.kept))
+		m.begin.kept = nil
 		return true, nil
 	}
 	return false, nil
+}
+
+// untilRead says when all manifests count as read.
+const untilRead = "each file can be read, or is gone; in an empty directory: there is a file, which may be a comment only; " +
+	"verdict cleanup removes what is in the kernel"
+
+// sayWaiting logs that nothing is in force yet, and reports the faults of the files.
+func (m *Source) sayWaiting(names []string, unread string) {
+	for _, name := range names {
+		if f := m.files[name]; f != nil {
+			m.report(name, f, f.faults)
+		}
+	}
+	m.Log.Error("not all manifests can be read, and there are no copies of them; what the kernel has stays as it is",
+		"dir", m.Dir, "unread", unread, "folder", m.Copies, "until", untilRead)
 }
