@@ -101,7 +101,7 @@ func New(o Options) *Proxier {
 		},
 		repairs: repairer{
 			enabled: o.Settings.Repair, dataplane: o.Dataplane, pace: pace, flows: cleaner, observer: o.Observer, lines: &lines, log: o.Log,
-			interference: o.Interference, told: map[string]time.Time{},
+			interference: o.Interference, told: report.Lately{},
 		},
 	}
 }

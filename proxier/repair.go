@@ -2,7 +2,6 @@ package proxier
 
 import (
 	"log/slog"
-	"maps"
 	"strings"
 	"time"
 
@@ -25,8 +24,8 @@ type repairer struct {
 	postponed    *dataplane.Interference // came while passes failed
 	found        *dataplane.Interference // by a check
 	rechecking   rechecking
-	servers      time.Time            // since when virtual servers wait for a repair; zero: they do not
-	told         map[string]time.Time // changes that were reported, and that --repair=false leaves in force
+	servers      time.Time     // since when virtual servers wait for a repair; zero: they do not
+	told         report.Lately // changes that were reported, and that --repair=false leaves in force
 }
 
 // check compares the kernel with what the loop wrote. It reports whether a pass has to repair what others changed
@@ -90,10 +89,10 @@ func (p *repairer) tellOnce(what string) (news bool) {
 		return true
 	}
 	now := time.Now()
-	maps.DeleteFunc(p.told, func(_ string, when time.Time) bool { return now.Sub(when) >= tellAgain })
 	for part := range strings.SplitSeq(what, ", ") {
-		if _, told := p.told[part]; !told {
-			news, p.told[part] = true, now
+		if !p.told.Said(part, tellAgain, now) {
+			news = true
+			p.told.Say(part, tellAgain, now)
 		}
 	}
 	return news

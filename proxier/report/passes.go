@@ -18,16 +18,30 @@ type Log struct {
 	last       string    // error of the latest failed passes; "": the last pass applied
 	said       time.Time // when it was logged
 	uncompared time.Time // when it was logged that something cannot be compared
-	// failed has what IPVS did not do and was logged within the last minute.
-	failed  map[string]time.Time
-	lines   *Lines // about Services
-	passes  passLog
-	foreign interferenceLog
+	failed     Lately    // what IPVS did not do and was logged
+	lines      *Lines    // about Services
+	passes     passLog
+	foreign    interferenceLog
+}
+
+// Lately has what was said, and when.
+type Lately map[string]time.Time
+
+// Said reports whether something was said within a period.
+func (l Lately) Said(what string, period time.Duration, now time.Time) bool {
+	at, said := l[what]
+	return said && now.Sub(at) < period
+}
+
+// Say notes that something is said, and forgets what was said longer ago than a period.
+func (l Lately) Say(what string, period time.Duration, now time.Time) {
+	maps.DeleteFunc(l, func(_ string, at time.Time) bool { return now.Sub(at) >= period })
+	l[what] = now
 }
 
 // NewLog returns a log in which nothing was written.
 func NewLog(log *slog.Logger, lines *Lines) Log {
-	return Log{log: log, failed: map[string]time.Time{}, lines: lines, passes: passLog{log: log},
+	return Log{log: log, failed: Lately{}, lines: lines, passes: passLog{log: log},
 		foreign: interferenceLog{log: log}}
 }
 
@@ -99,18 +113,17 @@ func (l *Log) Failures(failures []dataplane.Failure) {
 		return
 	}
 	now, lines := time.Now(), 0
-	maps.DeleteFunc(l.failed, func(_ string, said time.Time) bool { return now.Sub(said) >= sayAgain })
 	for i := range failures {
 		f := &failures[i]
 		text := f.Object + f.Err.Error()
-		if _, said := l.failed[text]; said || !l.lines.MayWrite(f.Service.Namespace, now) {
+		if l.failed.Said(text, sayAgain, now) || !l.lines.MayWrite(f.Service.Namespace, now) {
 			continue
 		}
 		if lines++; lines > maxFailures {
 			l.log.Error("the kernel did not make more changes; the first ones were logged, and each is tried again", "failures", len(failures))
 			return
 		}
-		l.failed[text] = now
+		l.failed.Say(text, sayAgain, now)
 		l.log.Error("the kernel did not make a change", "service", f.Service.String(), "object", f.Object, "error", f.Err, "next", f.Next)
 	}
 }

@@ -45,6 +45,19 @@ func (p Protocol) String() string {
 	return strconv.Itoa(int(p))
 }
 
+// ParseProtocol parses the name that Kubernetes gives a protocol; 0: it is none of the three.
+func ParseProtocol(name string) Protocol {
+	switch name {
+	case "TCP":
+		return TCP
+	case "UDP":
+		return UDP
+	case "SCTP":
+		return SCTP
+	}
+	return 0
+}
+
 // Family is an address family.
 type Family uint8
 

@@ -37,7 +37,7 @@ type Recorder struct {
 	log     *slog.Logger
 	queue   noteQueue
 	raised  map[state.Name][]string // the kinds of problems; used by the goroutine of the loop only, as blamed
-	blamed  map[string]time.Time    // when an Event named a process
+	blamed  report.Lately           // the processes that an Event named
 	dropped func()                  // counts an Event that found no room
 }
 
@@ -62,7 +62,7 @@ const (
 func New(client kubernetes.Interface, node string, store *state.Store, log *slog.Logger) *Recorder {
 	return &Recorder{
 		client: client, node: node, store: store, log: log, queue: noteQueue{wake: make(chan struct{}, 1), notes: state.NewTurns[Event]()},
-		raised: map[state.Name][]string{}, blamed: map[string]time.Time{}, dropped: func() {},
+		raised: map[state.Name][]string{}, blamed: report.Lately{}, dropped: func() {},
 	}
 }
 
@@ -271,15 +271,10 @@ func (e *Recorder) Interfered(r *report.Repair, outcome string, now time.Time) {
 	if r.Servers {
 		key, what = "virtual servers", "virtual servers of Verdict"
 	}
-	if now.Sub(e.blamed[key]) < blamePeriod {
+	if e.blamed.Said(key, blamePeriod, now) {
 		return
 	}
-	for process, when := range e.blamed { // names come and go
-		if now.Sub(when) >= blamePeriod {
-			delete(e.blamed, process)
-		}
-	}
-	e.blamed[key] = now
+	e.blamed.Say(key, blamePeriod, now)
 	process := "a process that the kernel does not name"
 	if i.Process != "" {
 		process = fmt.Sprintf("process %s (pid %d)", i.Process, i.PID)

@@ -18,6 +18,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/report"
 )
 
 // Options configure a Collector. The functions read from the kernel.
@@ -41,9 +42,9 @@ type Collector struct {
 	read     time.Time           // when the kernel was read
 	found    []prometheus.Metric // then
 	ports    ports
-	virtual  []ipvsctl.Status     // the virtual servers at their latest reading
-	failures map[string]float64   // by what could not be read
-	said     map[string]time.Time // when that was logged
+	virtual  []ipvsctl.Status   // the virtual servers at their latest reading
+	failures map[string]float64 // by what could not be read
+	said     report.Lately      // the failures that were logged
 }
 
 // The limits of a scrape. Scrapes that follow at once get the values of the one before.
@@ -55,7 +56,7 @@ const (
 
 // New returns a Collector that has read nothing yet.
 func New(o Options) *Collector {
-	return &Collector{options: o, failures: map[string]float64{}, said: map[string]time.Time{}}
+	return &Collector{options: o, failures: map[string]float64{}, said: report.Lately{}}
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -209,10 +210,10 @@ func (c *Collector) servers(s *scrape, now time.Time) bool {
 // failed counts a reading that failed, and logs it from time to time.
 func (c *Collector) failed(source string, now time.Time, err error) {
 	c.failures[source]++
-	if said, before := c.said[source]; before && now.Sub(said) < sayAgain {
+	if c.said.Said(source, sayAgain, now) {
 		return
 	}
-	c.said[source] = now
+	c.said.Say(source, sayAgain, now)
 	c.options.Log.Warn("cannot read from the kernel for the metrics; this scrape lacks them, the next one tries again",
 		"source", source, "error", err)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
-	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // Query says which frontends are wanted. The zero value wants all of them.
@@ -130,8 +129,8 @@ func ParseDestination(text string) (at netip.AddrPort, protocol uint8, err error
 	}
 	protocol = unix.IPPROTO_TCP
 	if hasProtocol {
-		if protocol, err = parseProtocol(name); err != nil {
-			return at, 0, fmt.Errorf("destination %q: %w", text, err)
+		if protocol = protocolNumber(strings.ToUpper(name)); protocol == 0 {
+			return at, 0, fmt.Errorf("destination %q: the protocol %q must be tcp, udp or sctp", text, name)
 		}
 	}
 	if at, err = netip.ParseAddrPort(address); err == nil {
@@ -144,15 +143,6 @@ func ParseDestination(text string) (at netip.AddrPort, protocol uint8, err error
 		return at, 0, fmt.Errorf("destination %q has no port; write %s", text, destinationForm)
 	}
 	return at, 0, fmt.Errorf("destination %q must be %s", text, destinationForm)
-}
-
-func parseProtocol(name string) (uint8, error) {
-	for _, p := range []state.Protocol{state.TCP, state.UDP, state.SCTP} {
-		if p.String() == strings.ToLower(name) {
-			return uint8(p), nil
-		}
-	}
-	return 0, fmt.Errorf("the protocol %q must be tcp, udp or sctp", name)
 }
 
 // maxCompletions bounds what the shell has to show.

@@ -174,7 +174,4 @@ func familyNamed(name string) program.Family {
 
 func protocolName(p uint8) string { return strings.ToUpper(state.Protocol(p).String()) }
 
-func protocolNumber(name string) uint8 {
-	n, _ := parseProtocol(name) // 0: unknown
-	return n
-}
+func protocolNumber(name string) uint8 { return uint8(state.ParseProtocol(name)) }

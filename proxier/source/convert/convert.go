@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -250,13 +251,8 @@ func parsed[T comparable](f *findings, field string, list []string, parse func(s
 
 // protocol parses a protocol. An empty protocol is TCP, the default of the API server, so that manifests may omit it.
 func (f *findings) protocol(field fieldPath, p corev1.Protocol) (state.Protocol, bool) {
-	switch p {
-	case "", corev1.ProtocolTCP:
-		return state.TCP, true
-	case corev1.ProtocolUDP:
-		return state.UDP, true
-	case corev1.ProtocolSCTP:
-		return state.SCTP, true
+	if parsed := state.ParseProtocol(cmp.Or(string(p), "TCP")); parsed != 0 {
+		return parsed, true
 	}
 	f.Add(field.String(), "%s is not one of TCP, UDP and SCTP", state.Quote(string(p)))
 	return 0, false

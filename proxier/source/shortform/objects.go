@@ -41,7 +41,7 @@ func (lb *LoadBalancer) Objects() (Objects, []state.Problem) {
 	for i := range spec.Ports {
 		for _, protocol := range spec.Ports[i].protocols() {
 			svc.Ports = append(svc.Ports, state.ServicePort{
-				Name: spec.portName(&spec.Ports[i]), Protocol: protocolNumber(protocol), Port: spec.Ports[i].Port.First,
+				Name: spec.portName(&spec.Ports[i]), Protocol: state.ParseProtocol(protocol), Port: spec.Ports[i].Port.First,
 				EndPort: spec.Ports[i].Port.Last,
 			})
 		}
@@ -59,10 +59,6 @@ func (h *Health) apply(svc *state.Service) {
 	svc.Outliers, _ = state.ParseOutliers(h.OutlierDetection)
 	svc.AllDown, _ = state.ParseAllDown(h.OnAllDown)
 	svc.OnRemoval, _ = state.ParseOnRemoval(h.OnRemoval)
-}
-
-func protocolNumber(name string) state.Protocol {
-	return map[string]state.Protocol{"TCP": state.TCP, "UDP": state.UDP, "SCTP": state.SCTP}[name]
 }
 
 // sliceKey is what the endpoints of one slice have in common.
@@ -99,7 +95,7 @@ func (s *Spec) slicePorts(own uint16) (list []state.SlicePort) {
 		p := &s.Ports[i]
 		for _, protocol := range p.protocols() {
 			list = append(list, state.SlicePort{
-				Name: s.portName(p), Protocol: protocolNumber(protocol), Port: p.target(own),
+				Name: s.portName(p), Protocol: state.ParseProtocol(protocol), Port: p.target(own),
 			})
 		}
 	}
