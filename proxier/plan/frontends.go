@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 
