@@ -288,7 +288,7 @@ func (e *Engine) changedPorts() map[contents.PortID]int {
 				counts[contents.PortID{Family: tb.Family, Name: a.Owner()}] += n
 			}
 		})
-		for name, n := range tb.Want.TakeRetired() {
+		for name, n := range tb.Want.Hash.TakeRetired() {
 			counts[contents.PortID{Family: tb.Family, Name: name}] += n
 		}
 	}

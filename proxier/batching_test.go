@@ -257,7 +257,7 @@ func TestTablesLeaveBetweenChanges(t *testing.T) {
 		if at := w.rules.endpoints(t, "default/web:http"); len(at) != 1 || slots() < all/2 {
 			t.Errorf("the other Service has the endpoints %v when %d slots are left", at, slots())
 		}
-		for range all/2000/int(time.Second/(2*piecePause)) + 1 {
+		for range all/1000/int(time.Second/(2*piecePause)) + 1 {
 			settle()
 		}
 		paid, most := 0, 0
@@ -267,7 +267,7 @@ func TestTablesLeaveBetweenChanges(t *testing.T) {
 			}
 			most = max(most, p.Result.Deleted)
 		}
-		if paid != all || most > 2100 || slots() != 0 {
+		if paid != all || most > 1100 || slots() != 0 {
 			t.Errorf("they pay for %d slots, a pass deletes up to %d elements, and %d are left", paid, most, slots())
 		}
 	})

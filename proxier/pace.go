@@ -62,7 +62,7 @@ func (p *pace) rest() time.Duration {
 
 // piecePause is how long the loop rests before it deletes the next piece, if no other pass does. So changes of Services go
 // between the pieces, and the kernel reports a piece before the next one.
-const piecePause = 50 * time.Millisecond
+const piecePause = 25 * time.Millisecond
 
 // piece fires when the next piece may be deleted.
 func (p *pace) piece() <-chan time.Time {

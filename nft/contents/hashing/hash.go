@@ -106,9 +106,6 @@ func NewTables(l *ledger.Ledger) Tables {
 // Count is the number of tables. Some of those that leave do not count, because there are more numbers than tables.
 func (h *Tables) Count() int { return len(h.byKey) + max(0, len(h.leaving.tables)-program.MaxTables/4) }
 
-// Unwritten reports whether tables have changed since the last transaction.
-func (h *Tables) Unwritten() bool { return len(h.touched) > 0 }
-
 // Numbers are those of the tables that are in a transaction, in no order.
 func (h *Tables) Numbers() []uint32 { return slices.Collect(maps.Keys(h.numbers)) }
 

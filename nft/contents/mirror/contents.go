@@ -19,7 +19,7 @@ type Contents struct {
 	Ports    ServicePorts
 	Chains   chains.InUse
 	slots    slotting
-	hash     hashing.Tables
+	Hash     hashing.Tables
 	answers  answers
 	builder  ledger.Builder
 }
@@ -28,7 +28,7 @@ type Contents struct {
 func New(f program.Family, affinityShare uint32) *Contents {
 	l := ledger.New(f, comment)
 	c := &Contents{
-		Ledger: l, family: f, Ports: newServicePorts(f, l), Chains: chains.New(l), hash: hashing.NewTables(l), answers: newAnswers(l),
+		Ledger: l, family: f, Ports: newServicePorts(f, l), Chains: chains.New(l), Hash: hashing.NewTables(l), answers: newAnswers(l),
 	}
 	c.settings = settings{account: l.OpenRanges(), affinityShare: affinityShare}
 	return c
@@ -59,7 +59,7 @@ func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
 // tablesInUse counts the hash tables that are in a port's way. A port that has one keeps one: until a transaction ends, tables that
 // are replaced count, too, so such ports may go beyond the limit by half.
 func (c *Contents) tablesInUse(name string) int {
-	n := c.hash.Count()
+	n := c.Hash.Count()
 	if p := c.Ports.byName[name]; p != nil && (p.pools[0].hash.HasTable() || p.pools[1].hash.HasTable()) {
 		n -= program.MaxTables / 2
 	}
@@ -104,7 +104,7 @@ func (c *Contents) updateHash(p *port, pl *poolState, to program.Class, endpoint
 	if !to.Hashed() {
 		endpoints = nil
 	}
-	c.hash.Update(pl.hash, endpoints)
+	c.Hash.Update(pl.hash, endpoints)
 }
 
 // port finds the state of a port, or makes a new one. A port whose protocol changes is a new port.
@@ -129,9 +129,6 @@ func (c *Contents) remove(w program.Writer, p *port) {
 	c.Ports.drop(p)
 }
 
-// Unwritten reports whether hash tables have changed since the last transaction.
-func (c *Contents) Unwritten() bool { return c.hash.Unwritten() }
-
 // SetGlobals notes the wanted globals. It reports whether the rules change with them.
 func (c *Contents) SetGlobals(g contents.Globals) (otherRules bool) {
 	before := c.Program()
@@ -141,20 +138,10 @@ func (c *Contents) SetGlobals(g contents.Globals) (otherRules bool) {
 	return c.Program() != before
 }
 
-// DeletePiece deletes the next slots of hash tables that no pool has, and returns how many.
-func (c *Contents) DeletePiece(most int) int { return c.hash.DeletePiece(most) }
-
-// Leaving reports whether there are hash tables that no pool has.
-func (c *Contents) Leaving() bool { return c.hash.Leaving() }
-
-// TakeRetired returns how many slots of hash tables have begun to leave since the last call, by the service port that had
-// them last.
-func (c *Contents) TakeRetired() map[string]int { return c.hash.TakeRetired() }
-
 // Finish completes what is wanted, once all changes of a transaction are known: hash tables, and classes that nothing needs. The
 // chains that go are in the transaction.
 func (c *Contents) Finish(w program.Writer) {
-	c.hash.Finish()
+	c.Hash.Finish()
 	c.Chains.Retire(w, c.Ports.waiting.timeouts.any())
 }
 
@@ -184,14 +171,14 @@ func (c *Contents) NoteApplied() {
 	c.Settle()
 	c.Chains.NoteLengths()
 	c.Chains.Preferred = nil
-	c.hash.Prefer(nil)
+	c.Hash.Prefer(nil)
 	c.Ports.forgetEarlier()
 }
 
 // ForgetSpares forgets the chains and hash tables that nothing needs any more.
 func (c *Contents) ForgetSpares() {
 	c.Chains.ForgetSpares()
-	c.hash.ForgetIdle()
+	c.Hash.ForgetIdle()
 	c.Each(func(_ *ledger.Account, r *ledger.Record) {
 		if r.Set == program.AllowedSources {
 			c.Chains.Lengths |= program.GroupOf(lengthOf(r.Key))
@@ -224,7 +211,7 @@ func (c *Contents) Unguard(addrs []netip.Addr) {
 func (c *Contents) Adopt(im *Image, tokens []EarlierToken) {
 	if im != nil {
 		c.Chains.Preferred = im.Classes
-		c.hash.Prefer(im.Hashed)
+		c.Hash.Prefer(im.Hashed)
 	}
 	c.Ports.keepEarlier(readEarlier(c.family, im, tokens))
 }

@@ -62,7 +62,7 @@ func TestNumbersOfTablesAreKept(t *testing.T) {
 		p := clusterIPPort(1, "10.0.0.1:80", "10.0.0.2:80")
 		p.Method = program.SourceHash
 		c.apply(p)
-		if got := c.hash.Numbers(); len(got) != 1 || got[0] != want {
+		if got := c.Hash.Numbers(); len(got) != 1 || got[0] != want {
 			t.Errorf("applied %t: the tables have the numbers %v, want %d", applied, got, want)
 		}
 	}

@@ -186,7 +186,7 @@ func (c *Contents) KeepTables(im *Image) {
 	for _, id := range []program.SetID{program.HashSlots, program.Endpoints} {
 		for _, key := range slices.Sorted(maps.Keys(im.Rows[id])) {
 			if hashing.IsMark(key) && key&program.PortMask == 0 {
-				c.hash.Keep(key>>program.TableShift, id == program.Endpoints, im.Rows[id][key].endpoints(c.family))
+				c.Hash.Keep(key>>program.TableShift, id == program.Endpoints, im.Rows[id][key].endpoints(c.family))
 			}
 		}
 	}
