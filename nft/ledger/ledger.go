@@ -21,10 +21,12 @@ type Ledger struct {
 	accounts []*Account
 	pending  []*Account
 	shards   map[shard]*Account
-	nobody   *Account // has what nobody wants
-	ranges   *Account // has all elements of sets of ranges
+	sharded  [program.SetCount]bool // sets with shards
+	nobody   *Account               // has what nobody wants
+	ranges   *Account               // has all elements of sets of ranges
 	counts   [program.SetCount]int
 	fixes    map[*Account][]fix
+	torn     [program.SetCount]bool // sets of ranges of which the kernel has something else
 }
 
 // Account is what one owner wants and what the kernel has of that. Its fields belong to the ledger.
@@ -157,6 +159,9 @@ func (l *Ledger) Write(w program.Writer) {
 		if intervals[id] {
 			l.rewrite(w, id)
 		}
+		if l.sharded[id] {
+			w.Sort(id) // so that equal changes make equal transactions
+		}
 	}
 }
 
@@ -184,7 +189,7 @@ func (l *Ledger) write(w program.Writer, a *Account, intervals map[program.SetID
 		switch {
 		case isShared(r.Set) && a.shard == 0 && a != l.nobody:
 			return // the element is in a shard
-		case l.defs[r.Set].Interval:
+		case l.torn[r.Set]:
 			intervals[r.Set] = true
 			return
 		}
@@ -197,9 +202,14 @@ func (l *Ledger) write(w program.Writer, a *Account, intervals map[program.SetID
 	})
 }
 
+// remove deletes an element. The text of the transaction says whose it was; the kernel gets only the key.
 func (l *Ledger) remove(w program.Writer, a *Account, r *Record) {
 	a.changes++
-	w.Remove(r.Set, w.KeyOnly(r.Key, r.End))
+	if r.other || l.comment(a.named, r) == "" {
+		w.Remove(r.Set, w.KeyOnly(r.Key, r.End))
+	} else {
+		w.Remove(r.Set, l.Element(w, a.named, r))
+	}
 }
 
 func (l *Ledger) insert(w program.Writer, a *Account, r *Record) {
@@ -266,7 +276,7 @@ func (l *Ledger) settle(of func(*Account) bool) {
 	}
 	clear(l.pending[len(rest):])
 	if l.pending = rest; len(rest) == 0 {
-		l.pending = nil // the list of the first transaction is long
+		l.pending, l.torn = nil, [program.SetCount]bool{} // the list of the first transaction is long
 	}
 }
 

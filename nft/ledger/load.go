@@ -46,6 +46,7 @@ func (l *Ledger) Correct(a *Account, r *Record, is State) {
 	}
 	one := fix{Record{Set: r.Set, End: r.End, Key: slices.Clone(r.Key), Data: slices.Clone(r.Data)}, is}
 	l.fixes[a] = append(l.fixes[a], one)
+	l.torn[r.Set] = l.defs[r.Set].Interval
 }
 
 // Foreign notes an element that nobody wants.

@@ -31,7 +31,7 @@ func (l *Ledger) shardOf(set program.SetID, key []byte) *Account {
 	at := shard{set, h % shards}
 	if l.shards[at] == nil {
 		a := l.Open("")
-		a.shard, l.shards[at] = set, a
+		a.shard, l.shards[at], l.sharded[set] = set, a, true
 	}
 	return l.shards[at]
 }

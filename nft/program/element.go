@@ -189,10 +189,6 @@ func (b *Builder) Since(m uint32) uint8 {
 	return uint8(uint32(len(b.Arena)) - m)
 }
 
-func SameElement(a, b Element, arenaA, arenaB []byte) bool {
-	return a.Label == b.Label && bytes.Equal(a.Data(arenaA), b.Data(arenaB))
-}
-
 // MaxComment is nft's limit (NFTNL_UDATA_COMMENT_MAXLEN). nft would list a longer comment, but could not load it.
 const MaxComment = 128
 

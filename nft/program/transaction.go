@@ -15,15 +15,6 @@ import (
 // affinity. If the type of the map's key changes, the number can stay: then only the map is replaced.
 const LayoutComment = "verdict layout 1"
 
-// Size counts the elements that the transaction adds and deletes.
-func (t *Transaction) Size() int {
-	if t.Unread {
-		return 0
-	}
-	added, deleted := t.Elements()
-	return added + deleted
-}
-
 // A table can have an owner, which is a netlink socket (NFT_TABLE_F_OWNER, kernel 5.12). No other socket can change the
 // table, and "nft flush ruleset" leaves it out. When the socket closes, the kernel deletes the table. With
 // NFT_TABLE_F_PERSIST (kernel 6.9), it keeps the table: from then on any process can change it, and a socket becomes its
@@ -113,9 +104,6 @@ type Transaction struct {
 	// objects, and those after delete objects that the elements referred to.
 	Before, After []Operation
 	Changes       [2][SetCount]ElementChanges
-	// Unread: the next transaction is made of the whole mirror, and this one is thrown away. So the elements of service
-	// ports are not even built.
-	Unread bool
 }
 
 // ElementChanges are the changes to one set. Deletions are written first, because the kernel refuses an element whose
@@ -312,15 +300,9 @@ func (t *Transaction) Delete(f Family, id SetID, e Element) {
 	c.Delete = append(c.Delete, e)
 }
 
-// Reserve makes room for the elements of a set, so that the list does not grow in steps.
-func (t *Transaction) Reserve(f Family, id SetID, n int) {
-	c := &t.Changes[f.Index()][id]
-	c.Add = slices.Grow(c.Add, n)
-}
-
 // Reset empties the transaction and keeps its memory.
 func (t *Transaction) Reset() {
-	t.Arena, t.Before, t.After, t.Unread = t.Arena[:0], t.Before[:0], t.After[:0], false
+	t.Arena, t.Before, t.After = t.Arena[:0], t.Before[:0], t.After[:0]
 	for f := range t.Changes {
 		for id := range t.Changes[f] {
 			c := &t.Changes[f][id]
@@ -357,15 +339,6 @@ func NewWriter(f Family) Writer { return Writer{&Transaction{}, f} }
 func (w Writer) Insert(id SetID, e Element) { w.Add(w.Family, id, e) }
 
 func (w Writer) Remove(id SetID, e Element) { w.Delete(w.Family, id, e) }
-
-// Change adds an element, or deletes it.
-func (w Writer) Change(id SetID, added bool, e Element) {
-	if added {
-		w.Insert(id, e)
-	} else {
-		w.Remove(id, e)
-	}
-}
 
 // Added are the elements that the transaction adds to a set.
 func (w Writer) Added(id SetID) []Element { return w.Changes[w.Family.Index()][id].Add }
@@ -407,47 +380,10 @@ func (w Writer) Copy(id SetID, e Element, arena []byte) {
 	w.Insert(id, e)
 }
 
-// Placed is an element and the set that it belongs to.
-type Placed struct {
-	Set SetID
-	Element
-}
-
-func comparePlaced(a, b Placed, arena []byte) int {
-	if c := cmp.Compare(a.Set, b.Set); c != 0 {
-		return c
-	}
-	return bytes.Compare(a.Key(arena), b.Key(arena))
-}
-
-// Sorted sorts elements by set and key, and leaves each only once.
-func (w Writer) Sorted(list []Placed) []Placed {
-	slices.SortStableFunc(list, func(a, b Placed) int { return comparePlaced(a, b, w.Arena) })
-	return slices.CompactFunc(list, func(a, b Placed) bool { return comparePlaced(a, b, w.Arena) == 0 })
-}
-
-// Diff writes the changes from one sorted list to the other. An element whose data or comment changes is deleted and
-// added.
-func (w Writer) Diff(old, next []Placed) {
-	for len(old) > 0 || len(next) > 0 {
-		order := -1
-		switch {
-		case len(old) == 0:
-			order = 1
-		case len(next) > 0:
-			order = comparePlaced(old[0], next[0], w.Arena)
-		}
-		if order == 0 && SameElement(old[0].Element, next[0].Element, w.Arena, w.Arena) {
-			old, next = old[1:], next[1:]
-			continue
-		}
-		if order <= 0 {
-			w.Remove(old[0].Set, old[0].Element)
-			old = old[1:]
-		}
-		if order >= 0 {
-			w.Insert(next[0].Set, next[0].Element)
-			next = next[1:]
-		}
+// Sort sorts the changes of a set by their keys.
+func (w Writer) Sort(id SetID) {
+	c := &w.Changes[w.Family.Index()][id]
+	for _, list := range [][]Element{c.Add, c.Delete} {
+		slices.SortStableFunc(list, func(a, b Element) int { return bytes.Compare(a.Key(w.Arena), b.Key(w.Arena)) })
 	}
 }

@@ -218,11 +218,17 @@ func TestFormerFrontends(t *testing.T) {
 			}
 			more := int64(heap()) - int64(before)
 			t.Logf("%s: %d bytes more", name, more)
-			if more > 4<<20 || len(w.permit.uses) != services*(addresses+all) {
-				t.Errorf("%s: %d bytes more after %d plans, %d uses", name, more, plans, len(w.permit.uses))
+			uses := func() int {
+				w.permit.mu.Lock()
+				defer w.permit.mu.Unlock()
+				return len(w.permit.uses)
+			}
+			if more > 4<<20 || uses() != services*(addresses+all) {
+				t.Errorf("%s: %d bytes more after %d plans, %d uses", name, more, plans, uses())
 			}
 			<-time.After(3 * lingering)
-			if n := len(w.permit.uses); n != services*addresses {
+			synctest.Wait()
+			if n := uses(); n != services*addresses {
 				t.Errorf("%s: %d uses are left, want %d", name, n, services*addresses)
 			}
 		})
