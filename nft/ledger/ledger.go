@@ -26,7 +26,6 @@ type Ledger struct {
 	ranges   *Account               // has all elements of sets of ranges
 	counts   [program.SetCount]int
 	fixes    map[*Account][]fix
-	torn     [program.SetCount]bool // sets of ranges of which the kernel has something else
 }
 
 // Account is what one owner wants and what the kernel has of that. Its fields belong to the ledger.
@@ -189,7 +188,7 @@ func (l *Ledger) write(w program.Writer, a *Account, intervals map[program.SetID
 		switch {
 		case isShared(r.Set) && a.shard == 0 && a != l.nobody:
 			return // the element is in a shard
-		case l.torn[r.Set]:
+		case l.defs[r.Set].Interval:
 			intervals[r.Set] = true
 			return
 		}
@@ -220,7 +219,13 @@ func (l *Ledger) insert(w program.Writer, a *Account, r *Record) {
 // rewrite writes a set of ranges as a whole: the ends of ranges are elements of their own, and the kernel refuses to delete one
 // without the other.
 func (l *Ledger) rewrite(w program.Writer, id program.SetID) {
-	w.Do(program.Operation{Kind: program.FlushSet, Name: id.Name()})
+	empty := true
+	for _, a := range []*Account{l.ranges, l.nobody} {
+		each(a.applied, func(r *Record) { empty = empty && r.Set != id })
+	}
+	if !empty {
+		w.Do(program.Operation{Kind: program.FlushSet, Name: id.Name()})
+	}
 	each(l.ranges.wanted, func(r *Record) {
 		if r.Set == id {
 			l.insert(w, l.ranges, r)
@@ -276,7 +281,7 @@ func (l *Ledger) settle(of func(*Account) bool) {
 	}
 	clear(l.pending[len(rest):])
 	if l.pending = rest; len(rest) == 0 {
-		l.pending, l.torn = nil, [program.SetCount]bool{} // the list of the first transaction is long
+		l.pending = nil // the list of the first transaction is long
 	}
 }
 
@@ -314,28 +319,16 @@ func (l *Ledger) Comment(a *Account, r *Record) string { return l.comment(a.name
 
 func each(c Content, visit func(*Record)) {
 	var r Record // one for all: visit keeps none
-	for place, ok := 0, true; ; {
-		if r, place, ok = at(c, place); !ok {
+	for place := 0; ; {
+		var next int
+		var ok bool
+		if r, next, ok = at(c, place); !ok {
 			return
 		}
 		visit(&r)
+		place = next
 	}
 }
 
 // Visit visits what an owner wants.
 func (a *Account) Visit(visit func(*Record)) { each(a.wanted, visit) }
-
-// lookup finds a key; nil: the list does not have it.
-func lookup(c Content, key *Record) *Record {
-	for place := 0; ; {
-		is, next, ok := at(c, place)
-		order := is.compare(key)
-		if !ok || order > 0 {
-			return nil
-		}
-		if order == 0 {
-			return &is
-		}
-		place = next
-	}
-}

@@ -46,7 +46,6 @@ func (l *Ledger) Correct(a *Account, r *Record, is State) {
 	}
 	one := fix{Record{Set: r.Set, End: r.End, Key: slices.Clone(r.Key), Data: slices.Clone(r.Data)}, is}
 	l.fixes[a] = append(l.fixes[a], one)
-	l.torn[r.Set] = l.defs[r.Set].Interval
 }
 
 // Foreign notes an element that nobody wants.
@@ -133,12 +132,11 @@ func (c *Cursor) Next(most int, visit func(*Account, *Record)) {
 	c.version = a.version
 	var r Record
 	for range most {
-		next, ok := 0, false
-		if r, next, ok = at(a.applied, c.place); !ok {
+		var ok bool
+		if r, c.place, ok = at(a.applied, c.place); !ok {
 			c.next()
 			return
 		}
-		c.place = next
 		if !isShared(r.Set) || a.shard != 0 {
 			visit(a, &r)
 		}

@@ -163,7 +163,7 @@ func merge(old, next Content, skip func(old, next Content, i, j int) (int, int),
 		if !hasA && !hasB {
 			return
 		}
-		order := 0
+		var order int
 		switch {
 		case !hasA:
 			order = 1

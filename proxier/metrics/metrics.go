@@ -102,7 +102,7 @@ type answerKind struct{ protobuf, gzip bool }
 
 func kindOf(r *http.Request) answerKind {
 	return answerKind{
-		protobuf: expfmt.Negotiate(r.Header).FormatType() == expfmt.TypeProtoDelim,
+		protobuf: expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...).FormatType() == expfmt.TypeProtoDelim,
 		gzip:     strings.Contains(r.Header.Get("Accept-Encoding"), "gzip"),
 	}
 }
