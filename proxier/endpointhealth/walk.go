@@ -152,13 +152,17 @@ func (w *walker) witnesses(doubts map[string]suspicion.Doubts) []witness {
 	return list
 }
 
-// elsewhere finds some endpoints of each namespace on other nodes. Tenants write endpoints and the names of their nodes, so bad
+// elsewhere finds some endpoints of each namespace on other nodes, of the families in which endpoints gave bad answers: a node may
+// lose one of them alone. Tenants write endpoints and the names of their nodes, so bad
 // answers in one namespace exclude nobody else's endpoints: those on nodes without bad answers are only preferred.
 func (w *walker) elsewhere(doubts map[string]suspicion.Doubts) map[string][]netip.AddrPort {
-	all, failing := w.Store.Slices(), map[string]bool{}
+	all, failing, is4 := w.Store.Slices(), map[string]bool{}, map[bool]bool{}
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	for _, of := range doubts {
 		maps.Copy(failing, of.Nodes)
+		for a := range of.Addrs {
+			is4[a.Is4()] = true
+		}
 	}
 	better, others := map[string][]netip.AddrPort{}, map[string][]netip.AddrPort{}
 	for _, sl := range all {
@@ -170,7 +174,7 @@ func (w *walker) elsewhere(doubts map[string]suspicion.Doubts) map[string][]neti
 				found = better
 			}
 			may := func(e *state.Endpoint) bool {
-				return e.Ready && e.Node != w.Settings.NodeName && !own.Nodes[e.Node] && !own.Addrs[e.Addr] && failing[e.Node] != sure
+				return e.Ready && is4[e.Addr.Is4()] && e.Node != w.Settings.NodeName && !own.Nodes[e.Node] && !own.Addrs[e.Addr] && failing[e.Node] != sure
 			}
 			if len(found[namespace]) == maxWitnesses {
 				break
