@@ -275,6 +275,23 @@ func (w *watched) look(at netip.AddrPort) *checks.Check {
 	return nil
 }
 
+// reaches reports whether no network policy keeps this node away from an endpoint: it has answered before. Or it refuses clients and
+// this node, while another endpoint has answered: a program does not listen yet. Endpoints on this node show nothing about those on
+// others, because no policy keeps a node away from its own.
+func (w *watched) reaches(at netip.AddrPort, refuses bool) bool {
+	look := w.look(at)
+	if look == nil || look.Passed {
+		return true
+	}
+	i, _ := find(w.choices, state.TCP, at)
+	for j, o := range w.looks {
+		if refuses && o != nil && o.Passed && (w.choices[i].Local || !w.choices[j].Local) {
+			return true
+		}
+	}
+	return false
+}
+
 // health lists the endpoints that are not good, by whatever word.
 func (w *watched) health(d *suspicion.Detector, now time.Time) (health state.Health) {
 	if w.ejects {

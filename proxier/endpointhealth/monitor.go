@@ -193,9 +193,9 @@ func (m *Monitor) looked(q checks.Question, a probe.Answer) {
 func (m *Monitor) inquired(q *suspicion.Inquiry, a probe.Answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	look := m.ledger.services[q.Service].look(q.At)
-	m.suspects.Answered(q, a.Fault, look == nil || look.Passed, time.Now())
-	if look != nil && a.Good() {
+	is := m.ledger.services[q.Service]
+	m.suspects.Answered(q, a.Fault, is.reaches(q.At, q.Refusing && a.Fault == probe.Refused), time.Now())
+	if look := is.look(q.At); look != nil && a.Good() {
 		look.Passed = true
 	}
 	m.report.Answers = append(m.report.Answers, a.Fault)

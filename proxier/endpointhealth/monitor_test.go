@@ -292,6 +292,43 @@ func TestPolicyKeepsNodeAway(t *testing.T) {
 	holds(suspicion.None, suspicion.None, suspicion.Limit, suspicion.None)
 }
 
+// TestReadyBeforeItListens: a pod is ready, and its program does not listen yet. It refuses clients and this node, which another endpoint
+// on another node has answered: no network policy does that, so it is left out. Anything less may be a policy.
+func TestReadyBeforeItListens(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer, others probe.Fault
+		late           netip.AddrPort
+		reasons        []bool // what the kernel notices: refusals or silence
+		out            bool
+	}{
+		"refused":                      {probe.Refused, probe.NoFault, at(1), []bool{true}, true},
+		"this node only":               {probe.Refused, probe.NoFault, at(1), []bool{false}, false},
+		"clients later":                {probe.Refused, probe.NoFault, at(1), []bool{false, true}, true},
+		"silent":                       {probe.NoAnswer, probe.NoFault, at(1), []bool{true}, false},
+		"only its own pods":            {probe.Refused, probe.NoAnswer, at(1), []bool{true}, false},
+		"a pod on this node":           {probe.Refused, probe.NoAnswer, near(2), []bool{true}, true},
+		"a pod on this node is silent": {probe.NoAnswer, probe.NoFault, near(2), []bool{true}, false},
+	} {
+		w := newWorld(t, func(*Options) {})
+		pool := []netip.AddrPort{at(1), at(2), near(1), near(2)}
+		w.answers[at(2)], w.answers[tt.late] = tt.others, tt.answer
+		w.serve(&state.Service{Name: web, Outliers: state.OutlierDetection{Refusals: true}}, pool, nil)
+		w.wants(name+": before", w.settle(web), pool...)
+		for i, refusing := range tt.reasons {
+			w.walker.budget = schedule.Bucket{}
+			w.suspect([]Suspicion{{Endpoint: tt.late, Refusing: refusing, Packets: uint64(i + 1)}})
+			w.settle(web)
+		}
+		want := slices.Clone(pool)
+		if tt.out {
+			want = slices.DeleteFunc(want, func(a netip.AddrPort) bool { return a == tt.late })
+		}
+		w.wants(name, w.settle(web), want...)
+		delete(w.answers, tt.late)
+		w.wants(name+": it listens", w.settle(web), pool...)
+	}
+}
+
 // TestBackupsInUse: a backup endpoint is in use since the first plan that uses it, and a Service counts while it is on
 // backups.
 func TestBackupsInUse(t *testing.T) {

@@ -83,6 +83,9 @@ func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, n
 	}
 	for _, e := range list {
 		calm := now.Before(e.next)
+		if e.Phase == Failed && reason == Refusing {
+			e.Reason = reason // to clients as well: no network policy does that
+		}
 		if e.Phase != Calm || calm && (reason != Refusing || e.doubted) {
 			continue
 		}

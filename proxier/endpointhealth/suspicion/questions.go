@@ -27,6 +27,8 @@ const (
 type Inquiry struct {
 	Service state.Name
 	At      netip.AddrPort
+	// Refusing: clients were refused.
+	Refusing bool
 	// Witnesses: ask API servers, and endpoints on other nodes.
 	Witnesses bool
 	Doubts    map[string]Doubts // by namespace
@@ -55,7 +57,7 @@ func (d *Detector) Due(now time.Time) (list []*Inquiry) {
 		}
 	}
 	for _, e := range d.line.Due(now) {
-		list = append(list, &Inquiry{Service: e.Service, At: e.At, endpoint: e})
+		list = append(list, &Inquiry{Service: e.Service, At: e.At, Refusing: e.Reason == Refusing, endpoint: e})
 	}
 	return list
 }
@@ -81,8 +83,8 @@ const (
 	stillReadyTime = time.Minute
 )
 
-// Answered records the end of a question to an endpoint. Reached reports whether the endpoint answered this node at some
-// time before it came under suspicion.
+// Answered records the end of a question to an endpoint. Reached reports whether no network policy keeps this node away from it, as it
+// answered before.
 func (d *Detector) Answered(q *Inquiry, a probe.Fault, reached bool, now time.Time) {
 	e := q.endpoint
 	if d.line.Ended(&e.due); e.gone {
