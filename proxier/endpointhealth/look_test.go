@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
@@ -20,7 +21,7 @@ import (
 func TestLook(t *testing.T) {
 	asked := 0
 	notice := func(o *Options) {
-		o.Suspicions = func(bool) ([]Suspicion, error) { asked++; return []Suspicion{{Endpoint: at(1), Refusing: true}}, nil }
+		o.Suspicions = func(bool) ([]inspect.Suspect, error) { asked++; return []inspect.Suspect{{Endpoint: at(1), Refusing: true}}, nil }
 	}
 	w := newWorld(t, notice)
 	w.serve(&state.Service{Name: web}, []netip.AddrPort{at(1), at(2)}, nil)
@@ -201,10 +202,10 @@ func TestStatusOrder(t *testing.T) {
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		var noticed []Suspicion
+		var noticed []inspect.Suspect
 		answer := probe.Answer{Connected: true}
 		w := newWorld(t, func(o *Options) {
-			o.Suspicions = func(bool) ([]Suspicion, error) { mu.Lock(); defer mu.Unlock(); return noticed, nil }
+			o.Suspicions = func(bool) ([]inspect.Suspect, error) { mu.Lock(); defer mu.Unlock(); return noticed, nil }
 			o.Ask = func(_ context.Context, q *probe.Question) probe.Answer {
 				mu.Lock()
 				defer mu.Unlock()
@@ -227,7 +228,7 @@ func TestRun(t *testing.T) {
 		}
 		failed("all are good", time.Second, 0)
 		mu.Lock()
-		noticed, answer = []Suspicion{{Endpoint: at(1), Packets: 1}}, probe.Answer{Fault: probe.NoAnswer}
+		noticed, answer = []inspect.Suspect{{Endpoint: at(1), Packets: 1}}, probe.Answer{Fault: probe.NoAnswer}
 		mu.Unlock()
 		failed("one does not answer", time.Second, 1)
 		mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
@@ -112,7 +113,7 @@ func (m *Monitor) look(ctx context.Context) {
 }
 
 // suspect hands suspicions to the detector.
-func (m *Monitor) suspect(list []Suspicion) {
+func (m *Monitor) suspect(list []inspect.Suspect) {
 	if len(list) == 0 {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -141,9 +142,9 @@ func newSilentTenant(t *testing.T, folder, server bool, others int) *silentTenan
 		if folder {
 			o.Settings.Manifests = "/etc/verdict"
 		}
-		o.Suspicions = func(bool) (list []Suspicion, err error) {
+		o.Suspicions = func(bool) (list []inspect.Suspect, err error) {
 			for _, of := range append(silent, at(1)) {
-				list = append(list, Suspicion{Endpoint: of, Packets: uint64(time.Since(begin) / time.Second)})
+				list = append(list, inspect.Suspect{Endpoint: of, Packets: uint64(time.Since(begin) / time.Second)})
 			}
 			return list, nil
 		}
