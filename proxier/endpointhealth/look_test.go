@@ -21,7 +21,10 @@ import (
 func TestLook(t *testing.T) {
 	asked := 0
 	notice := func(o *Options) {
-		o.Suspicions = func(bool) ([]inspect.Suspect, error) { asked++; return []inspect.Suspect{{Endpoint: at(1), Refusing: true}}, nil }
+		o.Suspicions = func(bool) ([]inspect.Suspect, error) {
+			asked++
+			return []inspect.Suspect{{Endpoint: at(1), Refusing: true}}, nil
+		}
 	}
 	w := newWorld(t, notice)
 	w.serve(&state.Service{Name: web}, []netip.AddrPort{at(1), at(2)}, nil)

@@ -443,7 +443,7 @@ func TestTenantsReadNoDetail(t *testing.T) {
 func TestStillReadyIsTold(t *testing.T) {
 	w := newWorld(t, func(*Options) {})
 	record := suspicion.Record{
-		At: at(1), Phase: suspicion.Failed, Answer: probe.NoAnswer, StillReady: true,
+		At: at(1), Record: checks.Record{Down: true, Fault: probe.NoAnswer}, StillReady: true,
 		Member: suspicion.Member{Service: web, Word: suspicion.Word{Node: "other"}},
 	}
 	now := time.Now()

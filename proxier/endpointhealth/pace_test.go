@@ -30,7 +30,7 @@ func TestTenantLeavesLines(t *testing.T) {
 	r := Report{}
 	fails := func(namespace string) {
 		r.Notes = append(r.Notes, suspicion.Note{Kind: suspicion.Fell, Record: suspicion.Record{
-			At: at(1), Phase: suspicion.Failed, Answer: probe.NoAnswer,
+			At: at(1), Record: checks.Record{Down: true, Fault: probe.NoAnswer},
 			Member: suspicion.Member{Service: state.Name{Namespace: namespace, Name: "x"}},
 		}})
 	}

@@ -148,7 +148,7 @@ func (l *reporter) write(r *Report) {
 func (l *reporter) writeNote(r *Report, n *suspicion.Note) {
 	s, level, reason, more := &n.Record, slog.LevelInfo, "", ""
 	attrs := []any{
-		"endpoint", s.At.String(), "node", s.Word.Node, "object", s.Service.String(), "noticed", s.Reason.String(), "answer", s.Answer.String(),
+		"endpoint", s.At.String(), "node", s.Word.Node, "object", s.Service.String(), "noticed", s.Reason.String(), "answer", s.Fault.String(),
 	}
 	switch n.Kind {
 	case suspicion.SuspicionBegan, suspicion.SuspicionEnded:
@@ -259,11 +259,10 @@ func (s State) String() string {
 
 // Status is one thing that is known of an endpoint of a Service.
 type Status struct {
-	suspicion.Record                // Hold is also that of a check or of a plan; Since may be unknown
+	suspicion.Record                // Hold is also that of a check or of a plan; Since may be unknown; of a backup, Why is about its use
 	Protocol         state.Protocol // an endpoint under suspicion is one of TCP
 	State            State
-	Ejected          bool   // the plan of the Service leaves it out
-	Why              string // of the states from StateFailing on, which have no Reason and no Answer
+	Ejected          bool // the plan of the Service leaves it out
 }
 
 // Compare orders by endpoint, then by state.
@@ -285,7 +284,7 @@ func suspects(l *ledger, of state.Name) (list []Status) {
 				why = suspicion.NobodyGood
 			}
 		}
-		if r.Phase == suspicion.Failed {
+		if r.Down {
 			if s.State = StateFailed; s.Hold == suspicion.None && !s.Ejected {
 				s.Hold = cmp.Or(l.suspects.Withheld(&r), why)
 			}
@@ -307,7 +306,7 @@ func rowsOf(w *watched) (list []Status) {
 		row := Status{Record: suspicion.Record{Member: suspicion.Member{Service: w.name}, At: c.At}, Protocol: c.Protocol}
 		if k := w.checks[i]; k != nil && k.Down {
 			failing := row
-			failing.State, failing.Since, failing.Why = StateFailing, k.Since, k.Why
+			failing.State, failing.Record.Record = StateFailing, k.Record
 			failing.Hold = cmp.Or(o.hold(k, c.Local), holdOfUse(c.Use))
 			list = append(list, failing)
 		}

@@ -44,7 +44,7 @@ func outlying(s *endpointhealth.Status, from state.Name, now time.Time) Outlier 
 		out.Ejected = out.Services
 	}
 	if noticed(s) {
-		out.Reason, out.Answer = s.Reason.String(), s.Answer.String()
+		out.Reason, out.Answer = s.Reason.String(), s.Fault.String()
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -19,12 +20,15 @@ var (
 func TestText(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	ago := now.Add(-90 * time.Second)
-	began := suspicion.Record{Since: ago}
+	began := checks.Record{Since: ago}
+	why := func(since time.Time, text string, hold suspicion.Hold) suspicion.Record {
+		return suspicion.Record{Record: checks.Record{Since: since, Why: text}, Hold: hold}
+	}
 	dead := endpointhealth.Status{
-		Record: suspicion.Record{Member: suspicion.Member{Service: ejects}, Since: ago}, State: endpointhealth.StateFailed, Ejected: true,
+		Record: suspicion.Record{Member: suspicion.Member{Service: ejects}, Record: began}, State: endpointhealth.StateFailed, Ejected: true,
 	}
 	held := endpointhealth.Status{
-		Record: suspicion.Record{Since: ago, Reason: suspicion.Refusing, Hold: suspicion.Limit, StillReady: true}, State: endpointhealth.StateFailed,
+		Record: suspicion.Record{Record: began, Reason: suspicion.Refusing, Hold: suspicion.Limit, StillReady: true}, State: endpointhealth.StateFailed,
 	}
 	for _, tt := range []struct {
 		is         endpointhealth.Status
@@ -32,20 +36,20 @@ func TestText(t *testing.T) {
 		want       string
 		bad, noNew bool
 	}{
-		{endpointhealth.Status{State: endpointhealth.StateSuspected, Record: suspicion.Record{Since: ago, Reason: suspicion.SameNode}}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateSuspected, Record: suspicion.Record{Record: began, Reason: suspicion.SameNode}}, ejects,
 			"suspected for 1m30s: another endpoint of its node did not answer", true, false},
 		{dead, ejects, "ejected for 1m30s: clients had no answer", true, true},
 		{dead, observes, "failed for 1m30s: clients had no answer", true, false},
 		{dead, state.Name{}, "ejected for 1m30s: clients had no answer", true, true},
 		{held, ejects, "failed for 1m30s: it reset connections; not ejected: no more of the pool may be ejected; " +
 			"its slice still calls it ready: perhaps only this node cannot reach it", true, false},
-		{endpointhealth.Status{State: endpointhealth.StateFailing, Record: began, Why: "HTTP status 503"}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateFailing, Record: why(ago, "HTTP status 503", suspicion.None)}, ejects,
 			"fails its check for 1m30s: HTTP status 503", true, true},
-		{endpointhealth.Status{State: endpointhealth.StateFailing, Record: suspicion.Record{Since: ago, Hold: suspicion.NobodyGood}, Why: "connection refused"}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateFailing, Record: why(ago, "connection refused", suspicion.NobodyGood)}, ejects,
 			"fails its check for 1m30s: connection refused; it gets connections all the same: no endpoint is good", true, false},
-		{endpointhealth.Status{State: endpointhealth.StateBackupIdle, Why: "another endpoint is good"}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateBackupIdle, Record: why(time.Time{}, "another endpoint is good", suspicion.None)}, ejects,
 			"backup, not used: another endpoint is good", false, true},
-		{endpointhealth.Status{State: endpointhealth.StateBackupInUse, Record: began, Why: "no other endpoint is good"}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateBackupInUse, Record: why(ago, "no other endpoint is good", suspicion.None)}, ejects,
 			"backup, in use for 1m30s: no other endpoint is good", false, false},
 	} {
 		var e Endpoint

@@ -199,8 +199,8 @@ func (c *Checker) Fed() (list []state.Name) {
 	return list
 }
 
-// Check is one question to one endpoint, again and again, and what the answers say.
-type Check struct {
+// Record is what the answers of an endpoint to one question say.
+type Record struct {
 	Passed bool // at some time
 	// Reached: the endpoint has answered this node at some time, well or badly.
 	Reached bool
@@ -208,12 +208,38 @@ type Check struct {
 	Since   time.Time   // when it began to fail
 	Fault   probe.Fault // of the latest bad answer
 	Why     string
+	Rises   uint8 // good answers in a row
+	Falls   uint8 // bad ones
+}
 
+// Hear counts an answer, and reports whether it makes an endpoint fail, or good again: one of many in a row, or before the endpoint has
+// passed, any one.
+func (r *Record) Hear(a probe.Answer, rise, fall uint8) (turns bool) {
+	if !a.Good() {
+		r.Rises, r.Falls, r.Fault, r.Why = 0, min(r.Falls+1, fall), a.Fault, a.Why
+		return !r.Down && (r.Falls == fall || !r.Passed)
+	}
+	r.Falls, r.Rises = 0, min(r.Rises+1, rise)
+	turns = r.Down && (r.Rises == rise || !r.Passed)
+	r.Passed = true
+	return turns
+}
+
+// Restored is the record of an endpoint that failed before this process started.
+func Restored(f *state.Failure, fall uint8) Record {
+	r := Record{Passed: true, Reached: true, Down: true, Since: f.Since, Fault: probe.NoAnswer, Falls: fall}
+	if f.Sure {
+		r.Fault = probe.Refused
+	}
+	return r
+}
+
+// Check is one question to one endpoint, again and again.
+type Check struct {
+	Record
 	asks  state.HealthCheck
 	of    *endpoint
 	users map[state.Name]struct{}
-	rises uint8     // good answers in a row
-	falls uint8     // bad ones
 	next  time.Time // when it is to be asked, if the other checks of the endpoint allow it
 }
 
@@ -281,34 +307,11 @@ func (c *Checker) Answered(q Question, a probe.Answer, now time.Time) {
 		k.Reached = true
 		c.touch(k) // silence of others is worth more now
 	}
-	if a.Good() {
-		c.good(k, now)
-	} else {
-		c.bad(k, a, now)
-	}
-}
-
-func (c *Checker) good(k *Check, now time.Time) {
-	k.falls = 0
-	if k.rises < k.asks.Rise {
-		k.rises++
-	}
-	if k.Down && (k.rises >= k.asks.Rise || !k.Passed) {
-		c.turn(k, false, now)
-	}
-	k.Passed = true
-}
-
-func (c *Checker) bad(k *Check, a probe.Answer, now time.Time) {
-	if k.Down && k.Fault != a.Fault {
+	before := k.Fault
+	if k.Hear(a, k.asks.Rise, k.asks.Fall) {
+		c.turn(k, !k.Down, now)
+	} else if k.Down && k.Fault != before {
 		c.touch(k)
-	}
-	k.rises, k.Fault, k.Why = 0, a.Fault, a.Why
-	if k.falls < k.asks.Fall {
-		k.falls++
-	}
-	if !k.Down && (k.falls >= k.asks.Fall || !k.Passed) {
-		c.turn(k, true, now)
 	}
 }
 
@@ -348,11 +351,8 @@ func (c *Checker) Restore(k *Check, f *state.Failure, now time.Time) {
 	if k.Passed || k.Down {
 		return
 	}
-	k.Passed, k.Reached, k.Down, k.Since, k.Fault, k.Why = true, true, true, f.Since, probe.NoAnswer, "it failed before this process started"
-	if f.Sure {
-		k.Fault = probe.OtherFault
-	}
-	k.falls, k.next = k.asks.Fall, now
+	k.Record, k.next = Restored(f, k.asks.Fall), now
+	k.Why = "it failed before this process started"
 	c.failing++
 	c.wait(k.of)
 	c.touch(k)

@@ -298,6 +298,10 @@ func TestRecalled(t *testing.T) {
 	check := tcpCheck()
 	c.Set(web, check, targets(2), start)
 	c.Set(state.Name{Namespace: web.Namespace, Name: "other"}, check, targets(1), start)
+	refused := Restored(&state.Failure{Sure: true}, 1)
+	if silent := Restored(&state.Failure{}, 1); !refused.Fault.Definite() || silent.Fault.Definite() {
+		t.Error("after a restart, silence counts as an answer, or an answer as silence")
+	}
 	f := state.Failure{Protocol: state.TCP, At: target(0).At, Since: start.Add(-time.Hour)}
 	is := c.of(web, check, target(0))
 	c.Restore(is, &f, start)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -74,7 +74,7 @@ func (d *Detector) Has(a netip.Addr) bool { return d.addrs[a] > 0 }
 func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, now time.Time) {
 	if !d.Knows(at) && (reason != Refusing || slices.ContainsFunc(members, func(m Member) bool { return m.Refusals })) {
 		for _, m := range members {
-			d.track(&endpoint{Record: Record{Member: m, At: at, Phase: Calm}})
+			d.track(&endpoint{Record: Record{Member: m, At: at}, calm: true})
 		}
 	}
 	list := d.tracked[at]
@@ -82,15 +82,15 @@ func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, n
 		return
 	}
 	for _, e := range list {
-		calm := now.Before(e.next)
-		if e.Phase == Failed && reason == Refusing {
+		again := now.Before(e.next)
+		if e.Down && reason == Refusing {
 			e.Reason = reason // to clients as well: no network policy does that
 		}
-		if e.Phase != Calm || calm && (reason != Refusing || e.doubted) {
+		if !e.calm || again && (reason != Refusing || e.doubted) {
 			continue
 		}
-		e.enter(Suspected, now)
-		e.doubted, e.Reason, e.Hold = calm, reason, None
+		e.begin(false, now)
+		e.doubted, e.Reason, e.Hold = again, reason, None
 		d.schedule(e, now)
 		d.note(SuspicionBegan, e, now)
 		if reason == Unanswered {
@@ -183,14 +183,14 @@ func (d *Detector) join(at netip.AddrPort, m Member) {
 
 // clear ends the suspicion of an endpoint.
 func (d *Detector) clear(e *endpoint, why Kind, now time.Time) {
-	e.doubted = e.doubted && e.Phase != Failed
-	if e.Phase == Failed || e.fails > 0 {
+	e.doubted = e.doubted && !e.Down
+	if e.Down || e.Falls > 0 {
 		d.Changed(e.Service) // a plan may have waited for the second answer
 	}
-	if e.Phase != Calm {
+	if !e.calm {
 		d.note(why, e, now)
 	}
-	e.enter(Calm, now)
+	e.begin(true, now)
 	e.Hold, e.reported = None, false
 	d.schedule(e, now.Add(calmTime))
 }
@@ -200,10 +200,7 @@ func (d *Detector) Restore(f *state.Failure, m Member, now time.Time) {
 	if of := d.services[m.Service]; of != nil && of.endpoints[f.At] != nil {
 		return
 	}
-	e := &endpoint{Record: Record{Member: m, At: f.At, Phase: Failed, Since: f.Since, Answer: probe.NoAnswer}, fell: !f.Sure, reported: true}
-	if f.Sure {
-		e.Answer = probe.Refused
-	}
+	e := &endpoint{Record: Record{Member: m, At: f.At, Record: checks.Restored(f, failuresToFail)}, fell: !f.Sure, reported: true}
 	if d.track(e) {
 		d.schedule(e, now)
 		d.Changed(m.Service)
@@ -214,7 +211,7 @@ func (d *Detector) Restore(f *state.Failure, m Member, now time.Time) {
 // has no name.
 func (d *Detector) Records(of state.Name) (list []Record) {
 	for e := range d.all {
-		if e.Phase != Calm && (of == state.Name{} || of == e.Service) {
+		if !e.calm && (of == state.Name{} || of == e.Service) {
 			list = append(list, e.record())
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -56,25 +57,13 @@ type Member struct {
 	Nodes    int  // on how many nodes, without this one, the Service has endpoints
 }
 
-// Phase is how far an endpoint has come.
-type Phase uint8
-
-// The phases.
-const (
-	Suspected Phase = iota // it is being asked
-	Failed                 // it does not answer, or refuses
-	Calm                   // a good answer has just cleared it
-)
-
 // Record is what is known of an endpoint of a Service that is under suspicion.
 type Record struct {
 	Member
-	At     netip.AddrPort
-	Phase  Phase
-	Since  time.Time // of the phase
-	Reason Reason
-	Answer probe.Fault // of the latest answer
-	Hold   Hold        // why it is not to be ejected although it failed; never that of a plan
+	checks.Record // of its own answers; Since is also when it came under suspicion, Fault that of the latest answer, or none
+	At            netip.AddrPort
+	Reason        Reason
+	Hold          Hold // why it is not to be ejected although it failed; never that of a plan
 	// StillReady: it has failed for stillReadyTime, and its EndpointSlice calls it ready.
 	StillReady bool
 }
@@ -82,8 +71,7 @@ type Record struct {
 // endpoint is what the detector knows of an endpoint under suspicion.
 type endpoint struct {
 	Record
-	fails        int       // bad answers in this phase
-	rises        int       // good answers in a row
+	calm         bool      // a good answer has just cleared it
 	fell         bool      // it failed without a word, as an endpoint of a dead node does
 	next         time.Time // when to ask again; of a calm one: from when on suspicions count
 	due          schedule.Entry[*endpoint]
@@ -95,8 +83,9 @@ type endpoint struct {
 	gone         bool
 }
 
-func (e *endpoint) enter(p Phase, now time.Time) {
-	e.Phase, e.Since, e.fails, e.rises, e.told = p, now, 0, 0, false
+// begin has its answers count anew.
+func (e *endpoint) begin(calm bool, now time.Time) {
+	e.calm, e.told, e.Record.Record = calm, false, checks.Record{Passed: true, Since: now, Fault: e.Fault}
 }
 
 // record returns what is known of the endpoint at this time.
@@ -152,7 +141,7 @@ func (d *Detector) Failures(service state.Name, before state.Health, now time.Ti
 	}
 	of.fallen, of.doubtful = mass, maybe && !mass
 	for at, e := range of.endpoints {
-		if e.Phase != Failed || e.Hold != None {
+		if !e.Down || e.Hold != None {
 			continue
 		}
 		f := state.Failure{Protocol: state.TCP, At: at, Since: e.Since, Sure: !e.fell}
@@ -176,8 +165,8 @@ func (s *suspects) mass() (sure, maybe bool) {
 	fell, doubted := map[string]time.Time{}, map[string]time.Time{} // by node; the second one also has those of the first
 	nodes := 0
 	for _, e := range s.endpoints {
-		failed := e.Phase == Failed && e.fell
-		if e.Word.Node == "" || !failed && (e.Phase != Suspected || e.fails == 0 || e.Answer == probe.Refused) {
+		failed := e.Down && e.fell
+		if e.Word.Node == "" || !failed && (e.Down || e.Falls == 0 || e.Fault == probe.Refused) {
 			continue
 		}
 		nodes = max(nodes, e.Nodes)

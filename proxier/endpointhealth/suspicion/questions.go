@@ -50,7 +50,7 @@ func (d *Detector) Due(now time.Time) (list []*Inquiry) {
 		list = append(list, d.askWitnesses())
 	}
 	for due := d.calm.Due(now); due != nil; due = d.calm.Due(now) {
-		if e := due.Value; slices.ContainsFunc(d.tracked[e.At], func(o *endpoint) bool { return o.Phase != Calm }) {
+		if e := due.Value; slices.ContainsFunc(d.tracked[e.At], func(o *endpoint) bool { return !o.calm }) {
 			d.calm.Put(&e.due, now.Add(calmTime)) // the next suspicion is about all Services that have it, and counts from e.next on
 		} else {
 			d.forget(e)
@@ -64,13 +64,13 @@ func (d *Detector) Due(now time.Time) (list []*Inquiry) {
 
 // schedule sets the time of the next question to an endpoint, unless it is being asked.
 func (d *Detector) schedule(e *endpoint, at time.Time) {
-	switch e.next = at; e.Phase {
-	case Calm:
+	switch e.next = at; {
+	case e.calm:
 		d.calm.Put(&e.due, at)
-	case Suspected:
-		d.line.Put(&e.due, e.Service.Namespace, at.Add(-longestPause)) // before the failed ones, which wait to return
-	case Failed:
+	case e.Down:
 		d.line.Put(&e.due, e.Service.Namespace, at)
+	default:
+		d.line.Put(&e.due, e.Service.Namespace, at.Add(-longestPause)) // before the failed ones, which wait to return
 	}
 }
 
@@ -90,52 +90,44 @@ func (d *Detector) Answered(q *Inquiry, a probe.Fault, reached bool, now time.Ti
 	if d.line.Ended(&e.due); e.gone {
 		return
 	}
-	if a == probe.OtherFault && e.Phase != Calm { // it decides nothing
+	if a == probe.OtherFault && !e.calm { // it decides nothing
 		e.next = now.Add(d.spread(firstPause))
 		d.line.Put(&e.due, e.Service.Namespace, e.next)
 		return
 	}
-	e.Answer = a
-	switch {
-	case e.Phase == Calm:
-	case a == probe.NoFault:
-		d.good(e, now)
+	if !e.Down && e.Falls > 0 {
+		d.Changed(e.Service) // a plan may have waited for this answer
+	}
+	turns := !e.calm && e.Hear(probe.Answer{Fault: a}, goodToRise, failuresToFail)
+	switch e.Fault = a; {
+	case e.calm:
+	case a != probe.NoFault:
+		d.bad(e, turns, reached, now)
+	case turns:
+		d.clear(e, Recovered, now)
+	case !e.Down:
+		d.clear(e, SuspicionEnded, now)
 	default:
-		d.bad(e, reached, now)
+		e.next = now.Add(d.spread(firstPause))
 	}
 	d.schedule(e, e.next)
 }
 
-func (d *Detector) good(e *endpoint, now time.Time) {
-	e.rises++
-	switch {
-	case e.Phase == Suspected:
-		d.clear(e, SuspicionEnded, now)
-	case e.rises >= goodToRise:
-		d.clear(e, Recovered, now)
-	default:
-		e.next = now.Add(d.spread(firstPause))
-	}
-}
-
-func (d *Detector) bad(e *endpoint, reached bool, now time.Time) {
-	e.rises = 0
-	e.fails++
-	if e.Phase == Suspected {
+func (d *Detector) bad(e *endpoint, turns, reached bool, now time.Time) {
+	if !e.Down {
 		d.Changed(e.Service) // it counts for those that fall at once, even if it is held
-		if e.Answer != probe.Refused && !d.witness.fresh(now) {
+		if e.Fault != probe.Refused && !d.witness.fresh(now) {
 			d.witness.wanted = true // with the first bad answer, so that both questions take time together
 		}
-		if e.next = now; e.fails < failuresToFail {
-			if e.Reason == Unanswered && (e.Answer == probe.NoAnswer || e.Answer == probe.NoRoute) {
+		if e.next = now; !turns {
+			if e.Reason == Unanswered && (e.Fault == probe.NoAnswer || e.Fault == probe.NoRoute) {
 				d.Doubt(e.Word.Node, true, now)
 			}
 			return
 		}
-		e.enter(Failed, now)
-		e.pause, e.fell = 0, e.Answer != probe.Refused
+		e.Down, e.Since, e.pause, e.fell = true, now, 0, e.Fault != probe.Refused
 	}
-	if e.fell && e.Answer == probe.Refused { // its host is back, and its program is not: that is sure
+	if e.fell && e.Fault == probe.Refused { // its host is back, and its program is not: that is sure
 		e.fell = false
 		d.Changed(e.Service)
 	}
@@ -161,11 +153,11 @@ func (d *Detector) holdOf(e *endpoint, reached bool, now time.Time) Hold {
 	switch {
 	case e.Hold == None && e.reported:
 		return None // it was ejected; only good answers bring it back
-	case e.Answer == probe.HostAnswers:
+	case e.Fault == probe.HostAnswers:
 		return HostAlive
 	case !reached:
 		return NeverReached
-	case e.Answer == probe.Refused:
+	case e.Fault == probe.Refused:
 		return None // who resets connections can be reached
 	}
 	return d.witness.hold(e, now)
@@ -212,7 +204,7 @@ func (w *witness) hold(e *endpoint, now time.Time) Hold {
 	switch {
 	case !w.fresh(now):
 		return Asking
-	case w.latest == AllSilent, w.latest == NoWitness && e.Answer == probe.NoRoute:
+	case w.latest == AllSilent, w.latest == NoWitness && e.Fault == probe.NoRoute:
 		return Uplink
 	}
 	return None
@@ -223,7 +215,7 @@ func (d *Detector) Witnessed(w Witnesses, now time.Time) {
 	d.witness.asking, d.witness.wanted = false, false
 	d.witness.latest, d.witness.at = w, now
 	for e := range d.all {
-		if e.Phase == Failed && e.Hold == Asking {
+		if e.Down && e.Hold == Asking {
 			d.setHold(e, d.witness.hold(e, now), now)
 		}
 	}
@@ -241,7 +233,7 @@ func (d *Detector) Witnessed(w Witnesses, now time.Time) {
 func (d *Detector) askWitnesses() *Inquiry {
 	q := &Inquiry{Witnesses: true, Doubts: map[string]Doubts{}}
 	for e := range d.all {
-		if e.Phase != Failed && e.fails == 0 {
+		if !e.Down && e.Falls == 0 {
 			continue // anybody can raise a suspicion
 		}
 		of, known := q.Doubts[e.Service.Namespace]

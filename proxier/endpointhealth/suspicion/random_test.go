@@ -197,7 +197,7 @@ func (r *rig) checkBooks() {
 		switch {
 		case isAsked:
 			asked++
-		case e.Phase != Calm:
+		case !e.calm:
 			waits++
 		}
 		tenants[e.Service.Namespace]++

@@ -99,7 +99,7 @@ func TestRestoredAnswer(t *testing.T) {
 		s.d.Restore(&state.Failure{Protocol: state.TCP, At: endpointNo(i), Sure: sure, Since: since}, m, s.now)
 	}
 	list := s.d.Records(web)
-	if len(list) != 2 || list[0].Answer != probe.Refused || list[1].Answer != probe.NoAnswer || list[0].Since != since {
+	if len(list) != 2 || list[0].Fault != probe.Refused || list[1].Fault != probe.NoAnswer || list[0].Since != since {
 		t.Errorf("%+v", list)
 	}
 	if of := s.d.askWitnesses().Doubts[web.Namespace]; !of.Nodes["node-x"] || len(of.Nodes) != 1 || len(of.Addrs) != 2 {
