@@ -46,6 +46,28 @@ func TestPodGone(t *testing.T) {
 	}
 }
 
+// TestReadyBeforeItListens has a new pod that is ready before its program listens. It refuses a client and this node, which the other
+// pods have answered, so it is left out; clients are late, and none fails. It gets connections when its program listens.
+func TestReadyBeforeItListens(t *testing.T) {
+	endpoints := []place{{"a", 8080, lab.NodeName}, {"b", 8080, "node-3"}, {"c", 9, lab.RemoteNodeName}}
+	for _, f := range lab.Families() {
+		t.Run(f.String(), func(t *testing.T) {
+			b := newBed(t, `verdict-proxy.github.io/outlier-detection: "eject,refusals"`, endpoints[:2])
+			b.untilAsked(endpoints[:2])
+			l := b.load(lab.Outside, vip(f), *perSecond/2)
+			b.slices(endpoints)
+			b.waitFor("they get no new connections")
+			list := l.end()
+			o := judge(list, l.began)
+			if o.log(t, list, l.began); o.failed > 0 {
+				t.Error("connections fail")
+			}
+			t.Cleanup(b.serverOnce())
+			b.waitFor("endpoints get connections again")
+		})
+	}
+}
+
 // maxStalls is how often the machine may stand still in the second that matters.
 const maxStalls = 10
 
