@@ -7,6 +7,17 @@
 //	Services that ask for     package checks                    |
 //	active checks         -------------------------> failing ---+
 //
+// A suspicion is a check that begins with an event. Both count answers by checks.Record, wait in a schedule.Line, are saved and restored
+// as state.Failure, and mean the same for a pool (ledger.go). What differs:
+//
+//	               a check                              a suspicion
+//	begins, ends   with the wish of a Service           with what the kernel noticed; with good answers
+//	has its own    namespace: its Services share it     Service: its slices and its other endpoints matter
+//	fall, rise     as the Service asks                  2, 2
+//	is asked       once in the interval                 at once until it has failed, then after 1 to 30 s
+//	does not       while it and all others elsewhere    while it never answered, unless it refuses clients as well and others
+//	count          never answered                       answered; its silence while witnesses are silent, or many nodes' fall
+//
 // Packages suspicion and checks decide, and do nothing else. This package has what they need: it reads the kernel, asks by
 // means of package prober, looks up Services and slices, and tells people. Questions have a cost, and the node and each
 // namespace have a rate: what comes beyond it is late.

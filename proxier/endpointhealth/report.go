@@ -276,17 +276,14 @@ func suspects(l *ledger, of state.Name) (list []Status) {
 	for _, r := range l.suspects.Records(of) {
 		s, why := Status{Record: r, Protocol: state.TCP, State: StateSuspected}, suspicion.Observed
 		if is := l.services[r.Service]; is != nil && is.ejects {
-			use := plan.Idle
-			if i, found := find(is.choices, state.TCP, r.At); found {
-				use = is.choices[i].Use
-			}
-			if s.Ejected, why = use == plan.LeftOut, suspicion.Limit; use == plan.KeptLast {
-				why = suspicion.NobodyGood
+			i, found := find(is.choices, state.TCP, r.At)
+			if why = suspicion.Limit; found {
+				s.Ejected, why = is.choices[i].Use == plan.LeftOut, cmp.Or(holdOfUse(is.choices[i].Use), why)
 			}
 		}
 		if r.Down {
-			if s.State = StateFailed; s.Hold == suspicion.None && !s.Ejected {
-				s.Hold = cmp.Or(l.suspects.Withheld(&r), why)
+			if s.State = StateFailed; !s.Ejected {
+				s.Hold = cmp.Or(s.Hold, l.suspects.Withheld(&r), why)
 			}
 		}
 		list = append(list, s)

@@ -4,9 +4,10 @@
 //	kernel: connections                     two bad answers
 //	without a reply       ---> suspected -------------------> failed
 //
-// A suspicion alone changes nothing: clients can make suspicions, by forged packets or because a firewall drops theirs.
-// Only answers to the node's own questions decide. A silent endpoint may be held (Hold), and gets connections all the same. Its
-// witnesses are API servers, and endpoints on other nodes: if they do not answer, this node has lost its network.
+// Answers are counted as those of a check are (checks.Record). A suspicion alone changes nothing: clients can make suspicions, by forged
+// packets or because a firewall drops theirs. Only answers to the node's own questions decide. A silent endpoint may be held (Hold), and
+// gets connections all the same. Its witnesses are API servers, and endpoints on other nodes: if they do not answer, this node has lost
+// its network.
 //
 // The files:
 //
