@@ -79,6 +79,24 @@ func TestRestart(t *testing.T) {
 	off.wants("when nobody looks any more", off.plan(web), pool...)
 }
 
+// TestRestartOfRefusing: most endpoints of a pool refused their checks before a restart. None of them gets connections before it is
+// asked: the limit is for silence only, and they were not silent.
+func TestRestartOfRefusing(t *testing.T) {
+	pool := []netip.AddrPort{at(1), at(2), at(3), at(4)}
+	before := newWorld(t, checksOnly)
+	before.Memory = before
+	for _, a := range pool[:3] {
+		before.answers[a] = probe.Refused
+	}
+	before.serve(shop(func(*state.Service) {}), pool, nil)
+	before.wants("before the restart", before.settle(web), at(4))
+	before.ledger.save(&before.mu, time.Now())
+	after := newWorld(t, func(o *Options) { checksOnly(o); o.Memory = before })
+	after.serve(shop(func(*state.Service) {}), pool, nil)
+	after.publish(time.Now().Add(time.Minute))
+	after.wants("after the restart", after.plan(web), at(4))
+}
+
 // TestDrain: while a node drains, no Service has endpoints. The next process knows which of them fail.
 func TestDrain(t *testing.T) {
 	w := newWorld(t, checksOnly)

@@ -102,7 +102,18 @@ func TestRestoredAnswer(t *testing.T) {
 	if len(list) != 2 || list[0].Fault != probe.Refused || list[1].Fault != probe.NoAnswer || list[0].Since != since {
 		t.Errorf("%+v", list)
 	}
-	if of := s.d.askWitnesses().Doubts[web.Namespace]; !of.Nodes["node-x"] || len(of.Nodes) != 1 || len(of.Addrs) != 2 {
-		t.Errorf("doubts %v", of)
+	doubts := func(what string) {
+		if of := s.d.askWitnesses().Doubts[web.Namespace]; !of.Nodes["node-x"] || len(of.Nodes) != 1 || len(of.Addrs) != 2 {
+			t.Errorf("%s: doubts %v", what, of)
+		}
 	}
+	doubts("at the beginning")
+	s.answer(probe.NoFault)
+	for _, q := range s.asked {
+		s.d.Answered(q, probe.NoFault, true, s.now)
+	}
+	if list = s.d.Records(web); len(list) != 2 || list[0].Fault != probe.NoFault || !list[0].Down {
+		t.Errorf("after a good answer: %+v", list)
+	}
+	doubts("after a good answer, which is not enough")
 }
