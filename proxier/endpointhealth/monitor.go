@@ -398,24 +398,18 @@ func (m *Monitor) restore(svc *state.Service, is *watched, list []*state.Slice, 
 	}
 }
 
-// Statuses lists the endpoints that are suspected, failed, failing their checks, or backups, sorted by address. An endpoint
-// can be listed more than once. Any goroutine may call it.
-func (m *Monitor) Statuses() []Status {
+// Statuses lists the endpoints of a Service that are suspected, failed, failing their checks, or backups, sorted by address; those of
+// all Services if it has no name. An endpoint can be listed more than once. Any goroutine may call it.
+func (m *Monitor) Statuses(of state.Name) []Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	list := suspects(m.ledger, state.Name{})
-	for _, is := range m.ledger.services {
+	list, services := suspects(m.ledger, of), m.ledger.services
+	if of != (state.Name{}) {
+		services = map[state.Name]*watched{of: services[of]}
+	}
+	for _, is := range services {
 		list = append(list, rowsOf(is)...)
 	}
-	slices.SortStableFunc(list, Status.Compare)
-	return list
-}
-
-// StatusesOf is Statuses of the endpoints of one Service. Any goroutine may call it.
-func (m *Monitor) StatusesOf(name state.Name) []Status {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	list := append(suspects(m.ledger, name), rowsOf(m.ledger.services[name])...)
 	slices.SortStableFunc(list, Status.Compare)
 	return list
 }

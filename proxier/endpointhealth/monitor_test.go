@@ -197,7 +197,7 @@ func TestModes(t *testing.T) {
 		}
 		w.wants(tt.name.String(), w.settle(tt.name), want...)
 		ejected := 0
-		for _, s := range w.Statuses() {
+		for _, s := range w.Statuses(state.Name{}) {
 			if s.Ejected {
 				ejected++
 			}
@@ -244,7 +244,7 @@ func TestChecksChoose(t *testing.T) {
 		}
 		w.wants(tt.name, got, want...)
 		failing := 0
-		for _, s := range w.StatusesOf(web) {
+		for _, s := range w.Statuses(web) {
 			if s.Service != web {
 				t.Errorf("%s: %s is one of %s", tt.name, s.At, s.Service)
 			}
@@ -275,7 +275,7 @@ func TestPolicyKeepsNodeAway(t *testing.T) {
 	holds := func(want ...suspicion.Hold) {
 		t.Helper()
 		var got []suspicion.Hold
-		for _, s := range w.StatusesOf(web) {
+		for _, s := range w.Statuses(web) {
 			got = append(got, s.Hold)
 		}
 		if !slices.Equal(got, want) {
@@ -337,12 +337,12 @@ func TestBackupsInUse(t *testing.T) {
 	w.serve(shop(func(*state.Service) {}), []netip.AddrPort{at(0)}, []netip.AddrPort{at(1)})
 	w.answers[at(0)] = probe.Refused
 	w.wants("the primary fails", w.settle(web), at(1))
-	first := w.StatusesOf(web)
+	first := w.Statuses(web)
 	if last := first[len(first)-1]; last.State != StateBackupInUse || last.Since.IsZero() || w.report.OnBackups != 1 {
 		t.Fatalf("%+v, %d Services are on backups", last, w.report.OnBackups)
 	}
 	w.settle(web)
-	if again := w.StatusesOf(web); again[1].Since != first[1].Since {
+	if again := w.Statuses(web); again[1].Since != first[1].Since {
 		t.Errorf("in use since %s, and before since %s", again[1].Since, first[1].Since)
 	}
 	delete(w.answers, at(0))

@@ -34,7 +34,7 @@ func TestRestart(t *testing.T) {
 	before.suspectAt(at(1))
 	before.wants("before the restart", before.settle(web), pool[2:]...)
 	since := map[netip.AddrPort]time.Time{}
-	for _, s := range before.StatusesOf(web) {
+	for _, s := range before.Statuses(web) {
 		since[s.At] = s.Since
 	}
 	before.ledger.save(&before.mu, time.Now())
@@ -49,7 +49,7 @@ func TestRestart(t *testing.T) {
 	after.Store.SetHealth(gone, state.Health{{Protocol: state.TCP, At: at(1)}})
 	after.serve(svc, pool, nil)
 	after.wants("in the first plan", after.plan(web), pool[2:]...)
-	if list := after.StatusesOf(web); len(list) != 4 || slices.ContainsFunc(list, func(s Status) bool { return s.Since != since[s.At] }) {
+	if list := after.Statuses(web); len(list) != 4 || slices.ContainsFunc(list, func(s Status) bool { return s.Since != since[s.At] }) {
 		t.Errorf("after the restart: %+v, want two endpoints that fail by both words since %v", list, since)
 	}
 	if after.Store.MarkSynced(); after.Store.Health(gone) != nil {

@@ -39,8 +39,7 @@ type Daemon struct {
 // Watcher knows endpoints that do not answer, fail their checks, or are backups. Lists are sorted by
 // endpoint.
 type Watcher interface {
-	Statuses() []endpointhealth.Status
-	StatusesOf(service state.Name) []endpointhealth.Status
+	Statuses(of state.Name) []endpointhealth.Status // of all Services if it has no name
 }
 
 // ErrQuestion marks a question that makes no sense.
@@ -100,7 +99,7 @@ func (d *Daemon) Endpoints(service string) ([]Endpoint, error) {
 	}
 	var outliers []endpointhealth.Status
 	if d.Outliers != nil {
-		outliers = d.Outliers.StatusesOf(svc.Name)
+		outliers = d.Outliers.Statuses(svc.Name)
 	}
 	now := time.Now()
 	out := []Endpoint{}
@@ -135,7 +134,7 @@ func (d *Daemon) Outlying() []Outlier {
 	if d.Outliers == nil {
 		return out
 	}
-	list, now := d.Outliers.Statuses(), time.Now()
+	list, now := d.Outliers.Statuses(state.Name{}), time.Now()
 	for i := range list[:min(len(list), maxEndpoints)] {
 		out = append(out, outlying(&list[i], state.Name{}, now))
 	}
