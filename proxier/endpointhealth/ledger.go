@@ -284,8 +284,8 @@ func (w *watched) reaches(at netip.AddrPort, refuses bool) bool {
 		return true
 	}
 	i, _ := find(w.choices, state.TCP, at)
-	for j, o := range w.looks {
-		if refuses && o != nil && o.Passed && (w.choices[i].Local || !w.choices[j].Local) {
+	for j := 0; refuses && j < len(w.looks); j++ {
+		if o := w.looks[j]; o != nil && o.Passed && (w.choices[i].Local || !w.choices[j].Local) {
 			return true
 		}
 	}

@@ -60,7 +60,7 @@ type Member struct {
 // Record is what is known of an endpoint of a Service that is under suspicion.
 type Record struct {
 	Member
-	checks.Record // of its own answers; Since is also when it came under suspicion, Fault that of the latest answer, or none
+	checks.Record // Since is when it failed, or came under suspicion; Fault is of the latest answer, also of a good one
 	At            netip.AddrPort
 	Reason        Reason
 	Hold          Hold // why it is not to be ejected although it failed; never that of a plan
