@@ -49,8 +49,8 @@ func TestTraffic(t *testing.T) {
 	}
 	seen := map[string]uint64{}
 	for _, tr := range list {
-		seen[tr.Family.String()+" "+tr.Set+" "+tr.Name] += tr.Packets
-		if !inspect.HasFrontends(tr.Set) {
+		seen[tr.Family.String()+" "+tr.Set.Name()+" "+tr.Name] += tr.Packets
+		if !tr.Set.Says().Counted() {
 			t.Errorf("%+v is counted, and is neither a connection nor refused for want of endpoints", tr)
 		}
 	}
@@ -78,13 +78,13 @@ func TestTrafficOfIPVS(t *testing.T) {
 		mustSet(t, e, contents.Port{Family: f, Name: name, Protocol: tcp, Frontends: []contents.Frontend{
 			{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, IPVS: true}, {Port: 30080, IPVS: true},
 		}})
-		want[inspect.Traffic{Family: f, Set: "ipvs-frontends", Protocol: tcp, Addr: serviceIP(f, 1), Port: 80, Name: name}] = true
-		want[inspect.Traffic{Family: f, Set: "ipvs-nodeports", Protocol: tcp, Port: 30080, Name: name}] = true
+		want[inspect.Traffic{Family: f, Set: program.IPVSFrontends, Protocol: tcp, Addr: serviceIP(f, 1), Port: 80, Name: name}] = true
+		want[inspect.Traffic{Family: f, Set: program.IPVSNodePorts, Protocol: tcp, Port: 30080, Name: name}] = true
 	}
 	mustSet(t, e, manyPorts(program.IPv4, 0, 2)...)
 	mustApply(t, e)
 	list, err := inspect.ReadTraffic(kernel.Options{NetNS: n.Fd()}, time.Minute)
-	list = slices.DeleteFunc(list, func(t inspect.Traffic) bool { return !strings.HasPrefix(t.Set, "ipvs-") })
+	list = slices.DeleteFunc(list, func(t inspect.Traffic) bool { return t.Set.Says() != program.Balanced })
 	if err != nil || len(list) != len(want) {
 		t.Errorf("%d frontends, want %d; %v", len(list), len(want), err)
 	}

@@ -189,8 +189,8 @@ func TestWalkRefusals(t *testing.T) {
 		last := ""
 		for _, s := range got.Steps {
 			for _, l := range s.Looks {
-				if l.Found && l.Set != program.NodePortAddresses.Name() && l.Set != program.PodCIDRs.Name() {
-					last = l.Set
+				if l.Found && l.Set != program.NodePortAddresses && l.Set != program.PodCIDRs {
+					last = l.Set.Name()
 				}
 			}
 		}

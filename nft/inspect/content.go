@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -56,9 +55,13 @@ func Content(o kernel.Options) (lines []Line, torn bool, err error) {
 // ContentFrom reads both tables once.
 func ContentFrom(k kernel.Reader) (lines []Line, err error) {
 	families := program.Families()
-	err = eachTable(k, families[:], k.Survey, nil, func(l *lister) error {
-		r := &contentReader{lister: l, names: map[uint32]string{}}
-		err := r.read()
+	err = eachTable(k, families[:], func(t *table, _ kernel.Existing) error {
+		was, err := k.Survey(t.family)
+		if err != nil || !was.Table {
+			return err
+		}
+		r := &contentReader{table: t, was: was}
+		err = r.read()
 		lines = append(lines, r.lines...)
 		return err
 	})
@@ -71,8 +74,8 @@ func ContentFrom(k kernel.Reader) (lines []Line, err error) {
 
 // contentReader reads one table.
 type contentReader struct {
-	*lister
-	names map[uint32]string // of pools
+	*table
+	was   kernel.Existing
 	lines []Line
 }
 
@@ -81,23 +84,7 @@ func (r *contentReader) add(set, text string) {
 }
 
 func (r *contentReader) read() error {
-	for _, step := range []func() error{r.readClasses, r.readPoolNames, r.readProgram, r.readSets, r.readEndpoints} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readPoolNames reads which service port has which pool. A pool without a name cannot exist.
-func (r *contentReader) readPoolNames() error {
-	return r.dump(program.Pools.Name(), func(e kernel.Found) {
-		if len(e.Key) == 4 && len(e.Data) == 4 {
-			number := binary.NativeEndian.Uint32(e.Key)
-			r.names[number] = e.Comment
-			r.classOf[number] = binary.NativeEndian.Uint32(e.Data) >> program.PoolBits
-		}
-	})
+	return errors.Join(r.load(program.Pools, program.Dispatch), r.readProgram(), r.readSets(), r.readEndpoints())
 }
 
 // readProgram reads the fingerprint of the program, and how many rules its chains have, with a digest of them. The
@@ -118,7 +105,7 @@ func (r *contentReader) readProgram() error {
 		}
 		r.add("", fmt.Sprintf("chain %s%s # %d rules, digest %016x", name, policy, rules.Count, rules.Digest))
 	}
-	return r.dump(program.Generation.Name(), func(e kernel.Found) { r.add(program.Generation.Name(), e.Comment) })
+	return r.elements(program.Generation, nil, func(e *kernel.Found) { r.add(program.Generation.Name(), e.Comment) })
 }
 
 // leadsToItsGroups reports whether the rules that look for a client in the source ranges are those for the groups of prefix
@@ -128,60 +115,59 @@ func (r *contentReader) leadsToItsGroups() bool {
 	return r.was.Rules[program.SourceRangesChain] == rule.RulesOf(r.family, p.SourceRanges().Rules)
 }
 
-// localSets are sets whose elements have numbers of a process. Their meaning is in the lines of pools and frontends.
-func localSets() []string {
-	return []string{
-		program.Generation.Name(), program.Dispatch.Name(), program.Pools.Name(), program.Endpoints.Name(), program.StickySlots.Name(), program.StickyEndpoints.Name(), program.HashTables.Name(),
-		program.Addresses.Name(), program.StickyAddresses.Name(),
-		program.HashSlots.Name(), program.TargetPorts.Name(), program.SourceLengths.Name(), program.IPVSAddresses.Name(),
+// isLocal reports whether the elements of a set have numbers of a process. Their meaning is in the lines of pools and frontends.
+func (r *contentReader) isLocal(set program.SetID) bool {
+	switch set {
+	case program.Generation, program.IPVSAddresses:
+		return true
+	case program.AllowedSources: // its comments have no number
+		return false
 	}
+	return r.defs[set].Key[0].Name == program.TypeClassID.Name
 }
 
-func (r *contentReader) readSets() error {
-	defs := (program.Program{Family: r.family}).Sets()
-	for i := range defs {
-		d := &defs[i]
-		if d.Dynamic || slices.Contains(localSets(), d.Name) {
-			continue // packets write into dynamic sets
-		}
-		if d.Interval {
-			if err := r.readRanges(d.Name); err != nil {
-				return err
+func (r *contentReader) readSets() (err error) {
+	for set := range program.SetCount {
+		switch d := &r.defs[set]; {
+		case d.Dynamic, r.isLocal(set): // packets write into dynamic sets
+		case d.Interval:
+			var list []addrRange
+			list, err = r.readRanges(set)
+			for _, one := range list {
+				r.add(d.Name, one.String())
 			}
-			continue
+		default:
+			err = r.elements(set, nil, func(e *kernel.Found) { r.add(d.Name, r.text(set, *e)) })
 		}
-		if err := r.dump(d.Name, func(e kernel.Found) { r.add(d.Name, r.text(d, e)) }); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// text is an element without numbers of pools.
-func (r *contentReader) text(d *program.Set, e kernel.Found) string {
-	if d.Name == program.Firewalled.Name() || d.Name == program.RangeFirewalled.Name() {
-		e.Data = nil // a number of the service port, which the comment names
-	}
-	if d.Name == program.AllowedSources.Name() {
+// text is an element without numbers of service ports and pools.
+func (r *contentReader) text(set program.SetID, e kernel.Found) string {
+	d := &r.defs[set]
+	if set == program.AllowedSources {
 		return `comment "` + e.Comment + `"`
 	}
-	if d.Name == program.Answers.Name() {
-		return elementText(d, e) // its data is an address
+	number, ok := numberOf(e.Data)
+	if d.IsMap() && d.Data[0].Name == program.TypeClassID.Name {
+		e.Data = nil
 	}
-	data := e.Data
-	e.Data = nil
 	text := elementText(d, e)
-	if len(data) == 4 {
-		text += " : " + r.choice(binary.NativeEndian.Uint32(data))
+	if ok && set.Says() == program.Served {
+		text += " : " + r.choice(number)
 	}
 	return text
 }
 
 // choice is the data of a frontend: a pool, and what the client's address decides.
 func (r *contentReader) choice(number uint32) string {
-	name := r.names[number&program.PoolMask]
+	name := r.nameOf(number & program.PoolMask)
 	if name == "" { // the source decides, and the cluster pool is empty
-		name = strings.TrimSuffix(r.names[number&program.PoolMask|program.LocalBit], " local")
+		name = strings.TrimSuffix(r.nameOf(number&program.PoolMask|program.LocalBit), program.LocalSuffix)
 	}
 	words := []string{"<" + name + ">"}
 	if number&program.BySourceBit != 0 {
@@ -193,20 +179,23 @@ func (r *contentReader) choice(number uint32) string {
 	return strings.Join(words, " ")
 }
 
-func (r *contentReader) readRanges(set string) error {
-	list, err := readRanges(r.kernel, r.family, set)
-	for _, one := range list {
-		r.add(set, one.String())
-	}
-	return err
+func (r *contentReader) nameOf(pool uint32) string {
+	return r.loaded[program.Pools][string(words(pool))].Comment
 }
 
 // readEndpoints reads the class and the endpoints of each pool, whichever maps have its slots.
 func (r *contentReader) readEndpoints() error {
-	for number, name := range r.names {
-		c := r.classes[r.classOf[number]]
+	for key := range r.loaded[program.Pools] {
+		number, _ := numberOf([]byte(key))
+		c, name, err := r.class(number)
+		if err != nil {
+			return err
+		}
 		r.add(program.Pools.Name(), fmt.Sprintf("<%s> : goto %s", name, c.ChainName()))
-		list, err := r.pool(&listed{}, number)
+		if c.Empty() {
+			continue
+		}
+		list, err := r.pool(number, c)
 		if err != nil {
 			return err
 		}

@@ -1,16 +1,20 @@
 // Package inspect reads the tables for commands and metrics. It does not matter which process wrote them, and whether that
 // process still runs. Package inspect changes nothing, except for the table of a trace.
 //
-// The files, in the order in which to read them. Listings:
+// The files, in the order in which to read them. One table:
 //
-//	list.go         both tables: frontends with their pools; what an earlier process left in the kernel
-//	lister.go       reads the elements for a listing
+//	tables.go       reads elements: all of a set, or those with given keys
+//	decode.go       what elements say: frontends, pools, slots
+//
+// Listings:
+//
+//	list.go         both tables: frontends with their pools or only with their counters; what an earlier process left in the kernel
 //	content.go      both tables, without the numbers that are local to a process
+//	metrics.go      for metrics: counters, the affinity map, and endpoints that the kernel noticed
 //
 // One question about few elements:
 //
-//	tables.go       reads single elements
-//	counters.go     frontends with their counters; one frontend, one pool; for metrics: the affinity map, and endpoints that the kernel noticed
+//	lookup.go       one frontend, one pool; what there is about a destination
 //	walk.go         a packet's way through the program, with look-ups in the kernel
 //	pick.go         which endpoints a connection can get; the kernel's hash of an address
 //

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -73,14 +74,52 @@ func dialed[T any](o kernel.Options, read func(*kernel.Conn) (T, error)) (out T,
 func ListFrom(k kernel.Reader, families []program.Family, match func(string) bool) (out Listing, err error) {
 	torn, err := whole(k, func() error {
 		out = Listing{}
-		return eachTable(k, families, k.SurveySets, match, func(l *lister) error {
-			if !l.was.SameLayout {
+		return eachTable(k, families, func(t *table, was kernel.Existing) error {
+			if !was.SameLayout {
 				return fmt.Errorf("it does not have the layout %q; list it with the version of Verdict that wrote it", program.LayoutComment)
 			}
-			return l.read(&out)
+			return t.list(&out, match)
 		})
 	})
 	out.Torn = torn
+	return out, err
+}
+
+// list reads one table.
+func (t *table) list(out *Listing, match func(string) bool) error {
+	addresses, err := t.addresses(program.NodePortAddresses)
+	frontends, frontendsErr := t.frontends(nil, match)
+	if err := errors.Join(err, frontendsErr, t.load(program.Pools, program.Dispatch)); err != nil {
+		return err
+	}
+	first := len(out.Frontends)
+	for _, fe := range frontends {
+		if err := t.readPools(fe); err != nil {
+			return err
+		}
+		out.Frontends = append(out.Frontends, fe.FrontendStatus)
+	}
+	out.NodePortAddresses = append(out.NodePortAddresses, addresses...)
+	slices.SortFunc(out.Frontends[first:], func(a, b FrontendStatus) int { return a.Compare(&b) })
+	return nil
+}
+
+// Counters reads the frontends of both tables with their counters, without endpoints. It takes a fraction of the time of
+// List. The frontends have no order.
+func Counters(o kernel.Options, match func(name string) bool) ([]FrontendStatus, error) {
+	return dialed(o, func(c *kernel.Conn) ([]FrontendStatus, error) { return CountersFrom(c, match) })
+}
+
+// CountersFrom does the same with any reader.
+func CountersFrom(k kernel.Reader, match func(string) bool) (out []FrontendStatus, err error) {
+	families := program.Families()
+	err = eachTable(k, families[:], func(t *table, _ kernel.Existing) error {
+		frontends, err := t.frontends(nil, match)
+		for _, fe := range frontends {
+			out = append(out, fe.FrontendStatus)
+		}
+		return err
+	})
 	return out, err
 }
 
@@ -104,15 +143,13 @@ func whole(k kernel.Reader, read func() error) (torn bool, err error) {
 }
 
 // eachTable reads the tables of some families. The error is ErrNoTables if there is none.
-func eachTable(
-	k kernel.Reader, families []program.Family, survey func(program.Family) (kernel.Existing, error), match func(string) bool, read func(*lister) error,
-) error {
+func eachTable(k kernel.Reader, families []program.Family, read func(*table, kernel.Existing) error) error {
 	found := false
 	for _, f := range families {
-		was, err := survey(f)
+		was, err := k.SurveyTable(f)
 		if err == nil && was.Table {
 			found = true
-			err = read(newLister(k, f, was, match))
+			err = read(newTable(k, f), was)
 		}
 		if err != nil {
 			return fmt.Errorf("read table %s %s: %w", f, program.TableName, err)

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
@@ -62,15 +63,11 @@ func (w *walker) pick(chain string) error {
 	}
 	w.out.Fate, w.out.Pick = Translated, p
 	var err error
-	switch {
-	case c.Affinity > 0:
-		err = w.pickSticky(p, c, number)
-	case c.Hashed():
-		err = w.pickHashed(p, c, number)
-	case c.Method.Hashes():
-		if slot, certain := w.drawnSlot(c); certain {
-			err = w.view.pickSlot(p, program.Addresses, number, slot)
-		}
+	if c.Affinity > 0 {
+		err = w.recall(p, number)
+	}
+	if err == nil && !p.Chosen.IsValid() {
+		err = w.draw(p, c, number)
 	}
 	if err == nil {
 		err = w.view.listCandidates(p, c, number)
@@ -111,94 +108,39 @@ func (p *Pick) keepPort(port uint16) {
 	}
 }
 
-// pickSticky follows the client's affinity entry. Without an entry, source hashing still decides.
-func (w *walker) pickSticky(p *Pick, c program.Class, number uint32) error {
-	v, client := w.view, w.packet.Src.AsSlice()
-	share := v.program.AffinityShare
-	if share == 0 {
-		share = program.DefaultAffinityShare
-	}
-	entry, _, err := v.has(program.Affinity.Name(), func(b *program.Builder) { b.Word(number & program.GroupMask); b.Word(hashBelow(client, share)) })
-	if err != nil {
-		return err
-	}
-	if entry.Found {
-		p.Entry = &entry
-		chosen, look, err := v.token(entry.Number, number)
-		if err != nil {
-			return err
-		}
-		if p.Stale = !chosen.IsValid(); !p.Stale {
-			p.Chosen, p.Because = chosen, []Look{entry, look}
-			return nil
-		}
-	}
-	drawn, certain := w.drawnSlot(c)
-	if !certain {
-		return nil
-	}
-	slot, _, err := v.has(program.StickySlots.Name(), func(b *program.Builder) { b.Word(number); b.Word(drawn) })
-	if err != nil || !slot.Found {
-		return err
-	}
-	chosen, look, err := v.token(slot.Number, number)
-	p.Chosen, p.Because = chosen, []Look{slot, look}
-	return err
-}
-
-// token is the endpoint of a token in a pool. In a local pool it has another token (see recall).
-func (v *view) token(token, number uint32) (netip.AddrPort, Look, error) {
-	key := func(b *program.Builder) { b.Word(token ^ number&program.LocalBit) }
-	look, data, err := v.has(program.StickyEndpoints.Name(), key)
-	if err == nil && !look.Found {
-		look, data, err = v.has(program.StickyAddresses.Name(), key)
-	}
-	if err != nil || !look.Found {
-		return netip.AddrPort{}, look, err
-	}
-	return v.endpoint(data), look, nil
-}
-
-func (v *view) endpoint(data []byte) netip.AddrPort {
-	at, _ := program.EndpointOf(v.family, data)
-	return at
-}
-
-// pickHashed finds the client's slot in the hash table of the pool.
-func (w *walker) pickHashed(p *Pick, c program.Class, number uint32) error {
+// recall follows the client's affinity entry.
+func (w *walker) recall(p *Pick, number uint32) error {
 	v := w.view
-	slot, certain := w.drawnSlot(c)
-	if !certain {
-		return nil
-	}
-	table, _, err := v.has(program.HashTables.Name(), func(b *program.Builder) { b.Word(number) })
-	if err != nil || !table.Found {
+	share := cmp.Or(v.program.AffinityShare, program.DefaultAffinityShare)
+	entry, _, err := v.look(program.Affinity, words(number&program.GroupMask, hashBelow(w.packet.Src.AsSlice(), share)))
+	if err != nil || !entry.Found {
 		return err
 	}
-	port, set := uint16(table.Number&program.PortMask), program.HashSlots
-	if port == 0 {
-		set = program.Endpoints
-	}
-	err = v.pickSlot(p, set, table.Number&program.TableMask, slot)
-	if p.Chosen.IsValid() {
-		p.Because = append([]Look{table}, p.Because...)
-		p.Chosen = netip.AddrPortFrom(p.Chosen.Addr(), max(port, p.Chosen.Port()))
+	p.Entry = &entry
+	looks, err := v.noting(func() error { return p.choose(v.follow(number, entry.Number)) })
+	p.Because = append([]Look{entry}, looks...)
+	p.Stale = !p.Chosen.IsValid()
+	return err
+}
+
+// draw follows the slot that the client gets for certain, if there is one.
+func (w *walker) draw(p *Pick, c program.Class, number uint32) (err error) {
+	if slot, certain := w.drawnSlot(c); certain {
+		p.Because, err = w.view.noting(func() error { return p.choose(w.view.slots(number, c, slot)) })
 	}
 	return err
 }
 
-// pickSlot chooses the endpoint in a slot of a map.
-func (v *view) pickSlot(p *Pick, set program.SetID, number, slot uint32) error {
-	look, data, err := v.has(set.Name(), func(b *program.Builder) { b.Word(number); b.Word(slot) })
-	if err == nil && look.Found {
-		p.Chosen, p.Because = v.endpoint(data), []Look{look}
+func (p *Pick) choose(list []netip.AddrPort, err error) error {
+	if len(list) > 0 {
+		p.Chosen = list[0]
 	}
 	return err
 }
 
 // listCandidates reads the slots of the pool.
 func (v *view) listCandidates(p *Pick, c program.Class, number uint32) error {
-	slots, err := v.slots(c, number)
+	slots, err := v.listSlots(number, c)
 	if err != nil {
 		return err
 	}
@@ -219,15 +161,12 @@ func (v *view) listCandidates(p *Pick, c program.Class, number uint32) error {
 	return v.findOnNode(p)
 }
 
-func (v *view) slots(c program.Class, number uint32) ([]netip.AddrPort, error) {
-	l := newLister(v.kernel, v.family, kernel.Existing{}, nil)
-	switch {
-	case c.Method.Hashes() && c.Size > maxTableRead:
+// listSlots reads the slots of a pool whose hash table is not too large.
+func (v *view) listSlots(number uint32, c program.Class) ([]netip.AddrPort, error) {
+	if c.Method.Hashes() && c.Size > maxTableRead {
 		return nil, nil
-	case c.Hashed():
-		return l.tableSlots(number, c)
 	}
-	return l.slots(number, c)
+	return v.slots(number, c)
 }
 
 // slotText is the element of a slot in a pool without affinity and without a hash table.
@@ -235,16 +174,12 @@ func (v *view) slotText(c program.Class, number uint32, slot int, at netip.AddrP
 	if c.Affinity > 0 || c.Hashed() {
 		return ""
 	}
-	d := v.defs[c.Slots().Name()]
-	var b program.Builder
-	b.Word(number)
-	b.Word(uint32(slot))
-	key := len(b.Arena)
-	b.Addr(at.Addr())
+	var data program.Builder
+	data.Addr(at.Addr())
 	if !c.SamePort {
-		b.Port(at.Port())
+		data.Port(at.Port())
 	}
-	return elementText(&d, kernel.Found{Key: b.Arena[:key], Data: b.Arena[key:]})
+	return elementText(&v.defs[c.Slots()], kernel.Found{Key: words(number, uint32(slot)), Data: data.Arena})
 }
 
 // findOnNode asks which endpoints are on this node: the set hairpin has them.
@@ -253,12 +188,12 @@ func (v *view) findOnNode(p *Pick) error {
 		return nil
 	}
 	for i := range p.Candidates {
-		a := p.Candidates[i].Addr.Addr()
-		look, _, err := v.has(program.Hairpin.Name(), func(b *program.Builder) { b.Addr(a); b.Addr(a) })
-		if err != nil {
+		c := &p.Candidates[i]
+		a := c.Addr.Addr().AsSlice()
+		var err error
+		if _, c.OnNode, err = v.find(program.Hairpin, slices.Concat(a, a)); err != nil {
 			return err
 		}
-		p.Candidates[i].OnNode = look.Found
 	}
 	return nil
 }
@@ -266,15 +201,11 @@ func (v *view) findOnNode(p *Pick) error {
 // findLeftOut compares the local pool with the cluster pool of the service port, if the kernel has that one.
 func (v *view) findLeftOut(p *Pick, number uint32) error {
 	number &= program.GroupMask
-	l := newLister(v.kernel, v.family, kernel.Existing{}, nil)
-	if err := v.readClassOf(l, number); err != nil {
+	c, _, err := v.class(number)
+	if err != nil || c.Empty() {
 		return err
 	}
-	c, ok := l.classes[l.classOf[number]]
-	if !ok {
-		return nil
-	}
-	all, err := v.slots(c, number)
+	all, err := v.listSlots(number, c)
 	if err != nil {
 		return err
 	}

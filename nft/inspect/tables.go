@@ -13,94 +13,185 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// Tables answers questions about single elements of both tables. It never lists a set that grows with the cluster. It
-// does not matter which process wrote the tables, and whether it still runs. Only one goroutine may use it.
-type Tables struct {
+// table reads the elements of one table. What the elements mean is in decode.go.
+type table struct {
 	kernel kernel.Reader
-	close  func() error
-	views  map[program.Family]*view
+	family program.Family
+	defs   [program.SetCount]program.Set
+	loaded map[program.SetID]map[string]kernel.Found // sets that were read as a whole, by key
+	ranges map[program.SetID][]addrRange             // sets of ranges, as far as they were read
+	pools  map[uint32][]EndpointStatus               // by number, those that were read since load; nil before
+	looks  *[]Look                                   // what look-ups find; nil: nobody asks
 }
 
-// view is one table.
-type view struct {
-	family  program.Family
-	kernel  kernel.Reader
-	program program.Program
-	order   []program.Chain // of the program
-	chains  map[string]program.Chain
-	defs    map[string]program.Set
-	ranges  map[string][]addrRange // of sets of ranges, as far as they were read
+func newTable(k kernel.Reader, f program.Family) *table {
+	return &table{
+		kernel: k, family: f, defs: program.Program{Family: f}.Sets(), loaded: map[program.SetID]map[string]kernel.Found{},
+		ranges: map[program.SetID][]addrRange{},
+	}
 }
 
-// OpenTables opens a socket of its own. The caller closes it.
-func OpenTables(o kernel.Options) (*Tables, error) {
-	c, err := kernel.Dial(o.NetNS)
-	if err != nil {
-		return nil, err
+// dumpTries is how often a set is read that changes all the time.
+const dumpTries = 5
+
+// dump reads a set. A set that does not exist is empty: the table is of an earlier version, or another program deleted
+// the set. While the kernel resizes the hash table of a large set, some time after a change, a dump leaves out elements
+// and repeats others. So dump reads the set until two readings in a row find the same number of elements.
+func (t *table) dump(set program.SetID) (elements map[string]kernel.Found, err error) {
+	for try, before := 0, -1; try < dumpTries && len(elements) != before; try++ {
+		before, elements = len(elements), map[string]kernel.Found{}
+		err := t.kernel.DumpElements(t.family, set.Name(), func(e kernel.Found) { elements[string(e.Key)] = e.Clone() })
+		if errors.Is(err, unix.ENOENT) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list set %s: %w", set, err)
+		}
 	}
-	return NewTables(c, c.Close), nil
+	return elements, nil
 }
 
-func NewTables(k kernel.Reader, closer func() error) *Tables {
-	return &Tables{kernel: k, close: closer, views: map[program.Family]*view{}}
+// load reads sets, so that look-ups in them need not ask the kernel.
+func (t *table) load(sets ...program.SetID) (err error) {
+	t.pools = map[uint32][]EndpointStatus{}
+	for _, set := range sets {
+		if t.loaded[set], err = t.dump(set); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// Close closes the socket.
-func (t *Tables) Close() error { return t.close() }
+// find looks an element up.
+func (t *table) find(set program.SetID, key []byte) (e kernel.Found, found bool, err error) {
+	if elements, loaded := t.loaded[set]; loaded {
+		e, found = elements[string(key)]
+		return e, found, nil
+	}
+	if e, found, err = t.kernel.Lookup(t.family, set.Name(), key); err != nil {
+		return e, false, fmt.Errorf("look up an element of @%s: %w", set, err)
+	}
+	if found {
+		t.note(set, key, &e)
+	}
+	return e, found, nil
+}
 
-// view finds out which program a table has. The error is ErrNoTables if there is no table of the family.
-func (t *Tables) view(f program.Family) (*view, error) {
-	if v := t.views[f]; v != nil {
-		return v, nil
+// findAll looks elements up, and leaves out those that were deleted a moment ago.
+func (t *table) findAll(set program.SetID, keys [][]byte, each func(kernel.Found)) error {
+	for len(keys) > 0 {
+		row := keys[:min(kernel.RowLength, len(keys))]
+		found, err := t.kernel.LookupRow(t.family, set.Name(), row, func(e kernel.Found) {
+			t.note(set, e.Key, &e)
+			each(e)
+		})
+		if err != nil {
+			return fmt.Errorf("look up elements of @%s: %w", set, err)
+		}
+		keys = keys[min(found+1, len(row)):]
 	}
-	was, err := t.kernel.SurveyTable(f)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
-	case !was.Table:
-		return nil, kernel.ErrNoTables
-	case !was.SameLayout:
-		return nil, fmt.Errorf("read table %s %s: %w", f, program.TableName, kernel.ErrUnknownProgram)
+	return nil
+}
+
+// elements hands over the element with a key. Without a key, it hands over all elements.
+func (t *table) elements(set program.SetID, key []byte, each func(*kernel.Found)) error {
+	if key != nil {
+		e, found, err := t.find(set, key)
+		if found {
+			each(&e)
+		}
+		return err
 	}
-	p, err := kernel.Identify(t.kernel, f)
-	if err != nil {
-		return nil, fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
+	all, err := t.dump(set)
+	for _, e := range all {
+		each(&e)
 	}
-	p.Lengths = program.AllLengths(f) // a group without a chain has no elements either
-	v := &view{
-		family: f, kernel: t.kernel, program: p,
-		chains: map[string]program.Chain{}, defs: map[string]program.Set{}, ranges: map[string][]addrRange{},
+	return err
+}
+
+// noting returns what the look-ups of a reading find.
+func (t *table) noting(read func() error) (looks []Look, err error) {
+	t.looks = &looks
+	defer func() { t.looks = nil }()
+	return looks, read()
+}
+
+func (t *table) note(set program.SetID, key []byte, e *kernel.Found) {
+	if t.looks != nil {
+		*t.looks = append(*t.looks, t.found(set, key, e))
 	}
-	v.order = p.Chains()
-	for _, c := range v.order {
-		v.chains[c.Name] = c
+}
+
+// found describes an element that was looked up.
+func (t *table) found(set program.SetID, key []byte, e *kernel.Found) Look {
+	d := &t.defs[set]
+	number, _ := numberOf(e.Data)
+	return Look{
+		Set: set, Key: d.KeyText(key), Element: elementText(d, *e), Found: true, Label: e.Comment, Number: number, Expires: e.Expires,
 	}
-	for _, d := range p.Sets() {
-		v.defs[d.Name] = d
+}
+
+// look looks a key up. It returns what a reader sees of the element, and its data.
+func (t *table) look(set program.SetID, key []byte) (Look, []byte, error) {
+	text := t.defs[set].KeyText(key)
+	if t.defs[set].Interval {
+		l, err := t.lookRange(set, key, text)
+		return l, nil, err
 	}
-	t.views[f] = v
-	return v, nil
+	e, found, err := t.find(set, key)
+	if !found {
+		return Look{Set: set, Key: text, Element: text}, nil, err
+	}
+	return t.found(set, key, &e), e.Data, nil
+}
+
+func (t *table) lookRange(set program.SetID, key []byte, text string) (Look, error) {
+	l := Look{Set: set, Key: text, Element: text}
+	ranges, err := t.readRanges(set)
+	a, _ := netip.AddrFromSlice(key)
+	for _, r := range ranges {
+		if r.contains(a) {
+			l.Found, l.Element = true, r.String()
+		}
+	}
+	return l, err
+}
+
+// elementText is the element as nft lists it, without the values of counters and timeouts.
+func elementText(d *program.Set, found kernel.Found) string {
+	e := program.Element{KeyLen: uint8(len(found.Key)), DataLen: uint8(len(found.Data)), Label: found.Comment}
+	if d.LeadsToChains() {
+		e.Label, e.DataLen = string(found.Data), 0
+	}
+	return e.Text(d, slices.Concat(found.Key, found.Data))
+}
+
+// words is a key of numbers.
+func words(list ...uint32) []byte {
+	var b program.Builder
+	for _, n := range list {
+		b.Word(n)
+	}
+	return b.Arena
+}
+
+func numberOf(data []byte) (n uint32, ok bool) {
+	if len(data) != 4 {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint32(data), true
 }
 
 // addrRange is a range of addresses.
 type addrRange struct{ first, last netip.Addr }
 
-// rangesOf reads a set of ranges once.
-func (v *view) rangesOf(set string) ([]addrRange, error) {
-	if list, ok := v.ranges[set]; ok {
+// readRanges reads a set of ranges, once. Such sets are small: they belong to the globals.
+func (t *table) readRanges(set program.SetID) ([]addrRange, error) {
+	if list, ok := t.ranges[set]; ok {
 		return list, nil
 	}
-	list, err := readRanges(v.kernel, v.family, set)
-	if err == nil {
-		v.ranges[set] = list
-	}
-	return list, err
-}
-
-// readRanges reads a set of ranges. Such sets are small: they belong to the globals.
-func readRanges(k kernel.Reader, f program.Family, set string) ([]addrRange, error) {
 	var starts, ends []netip.Addr
-	err := k.DumpElements(f, set, func(e kernel.Found) {
+	err := t.kernel.DumpElements(t.family, set.Name(), func(e kernel.Found) {
 		a, _ := netip.AddrFromSlice(e.Key)
 		if e.IntervalEnd {
 			ends = append(ends, a)
@@ -109,9 +200,10 @@ func readRanges(k kernel.Reader, f program.Family, set string) ([]addrRange, err
 		}
 	})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return nil, err
+		return nil, fmt.Errorf("read the ranges of @%s: %w", set, err)
 	}
-	return pairRanges(starts, ends, f), nil
+	t.ranges[set] = pairRanges(starts, ends, t.family)
+	return t.ranges[set], nil
 }
 
 // pairRanges joins the two elements of each range. The last range may have no end.
@@ -134,91 +226,3 @@ func (r addrRange) contains(a netip.Addr) bool {
 }
 
 func (r addrRange) String() string { return program.PrefixText(r.first.AsSlice(), r.last.AsSlice()) }
-
-// look looks up a key. It returns the data of the element, and what a reader sees of it.
-func (v *view) look(set string, key []byte) (Look, []byte, error) {
-	d, ok := v.defs[set]
-	if !ok {
-		return Look{}, nil, fmt.Errorf("look up an element of @%s: the program has no such set", set)
-	}
-	if d.Interval {
-		return v.lookRange(set, key)
-	}
-	e, found, err := v.kernel.Lookup(v.family, set, key)
-	if err != nil {
-		return Look{}, nil, fmt.Errorf("look up an element of @%s: %w", set, err)
-	}
-	l := Look{Set: set, Key: d.KeyText(key), Found: found}
-	l.Element = l.Key
-	if found {
-		l.Element, l.Label = elementText(&d, e), e.Comment
-		l.Expires = e.Expires
-		if len(e.Data) == 4 {
-			l.Number = binary.NativeEndian.Uint32(e.Data)
-		}
-	}
-	return l, e.Data, nil
-}
-
-func (v *view) lookRange(set string, key []byte) (Look, []byte, error) {
-	a, _ := netip.AddrFromSlice(key)
-	l := Look{Set: set, Key: a.String(), Element: a.String()}
-	ranges, err := v.rangesOf(set)
-	if err != nil {
-		return l, nil, fmt.Errorf("read the ranges of @%s: %w", set, err)
-	}
-	for _, r := range ranges {
-		if r.contains(a) {
-			l.Found, l.Element = true, r.String()
-		}
-	}
-	return l, nil, nil
-}
-
-// elementText is the element as nft lists it, without the values of counters and timeouts.
-func elementText(d *program.Set, found kernel.Found) string {
-	e := program.Element{KeyLen: uint8(len(found.Key)), DataLen: uint8(len(found.Data)), Label: found.Comment}
-	if d.IsMap() && d.Data[0].Name == program.TypeVerdict.Name {
-		e.Label, e.DataLen = string(found.Data), 0
-	}
-	return e.Text(d, slices.Concat(found.Key, found.Data))
-}
-
-// has looks up an element whose key is made of numbers and addresses.
-func (v *view) has(set string, build func(*program.Builder)) (Look, []byte, error) {
-	var b program.Builder
-	build(&b)
-	return v.look(set, b.Arena)
-}
-
-// Related finds what the tables have about the destination of a packet that is no frontend: frontends of other protocols
-// at its address and port, node ports of its number, and the address itself.
-func (t *Tables) Related(p Packet) (out []Look, err error) {
-	v, err := t.view(program.FamilyOf(p.Dst))
-	if err != nil {
-		return nil, err
-	}
-	try := func(set string, build func(*program.Builder)) {
-		if err == nil {
-			var l Look
-			if l, _, err = v.has(set, build); l.Found {
-				out = append(out, l)
-			}
-		}
-	}
-	for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
-		for _, s := range frontendSetsToRead() {
-			at := p.Dst
-			if s.nodePort {
-				at = netip.Addr{}
-			}
-			if HasFrontends(s.name) {
-				try(s.name, func(b *program.Builder) { b.Frontend(at, p.DstPort, 0, protocol) })
-			}
-		}
-	}
-	for _, set := range []string{program.NodePortAddresses.Name(), program.ClusterIPs.Name()} {
-		try(set, func(b *program.Builder) { b.Addr(p.Dst) })
-	}
-	return out, err
-}

@@ -56,7 +56,7 @@ type Step struct {
 
 // Look is one look-up.
 type Look struct {
-	Set     string
+	Set     program.SetID
 	Key     string // in nft syntax
 	Element string // the element that was found, otherwise the key
 	Found   bool
@@ -72,6 +72,14 @@ type Passage struct {
 	// Policy is the chain whose policy dropped the packet. Another process has changed it.
 	Policy string
 	Pick   *Pick // how the endpoint is picked, if the packet is translated
+}
+
+// Looks are the look-ups of all steps.
+func (p *Passage) Looks() (list []Look) {
+	for _, s := range p.Steps {
+		list = append(list, s.Looks...)
+	}
+	return list
 }
 
 // ErrAsleep means that another process has put a table to sleep: the kernel calls none of its chains.
@@ -344,8 +352,12 @@ func (w *walker) lookup(e *expr.Lookup, do *decision) (bool, error) {
 	if e.SetName == rule.ProtocolsSet {
 		return slices.Contains([]uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP}, w.packet.Protocol), nil
 	}
-	d := w.view.defs[e.SetName]
-	look, data, err := w.view.look(e.SetName, bytes.Clone(w.at(e.SourceRegister, program.KeyLength(d.Key))))
+	set, ok := program.SetNamed(e.SetName)
+	if !ok {
+		return false, fmt.Errorf("look up an element of @%s: the program has no such set", e.SetName)
+	}
+	key := bytes.Clone(w.at(e.SourceRegister, program.KeyLength(w.view.defs[set].Key)))
+	look, data, err := w.view.look(set, key)
 	if err != nil {
 		return false, err
 	}

@@ -2,6 +2,7 @@ package program
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/verdict-proxy/verdict/nft/rule"
@@ -115,6 +116,60 @@ var SetNames = [SetCount]string{
 }
 
 func (id SetID) Name() string { return SetNames[id] }
+
+func (id SetID) String() string { return id.Name() }
+
+// SetNamed is the set of that name. It reports false if the program has none.
+func SetNamed(name string) (SetID, bool) {
+	i := slices.Index(SetNames[:], name)
+	return SetID(max(i, 0)), i >= 0
+}
+
+// Says is what a set says about the frontends that are its keys.
+type Says uint8
+
+// What sets say.
+const (
+	Nothing  Says = iota // the keys are no frontends
+	Served               // the data lead to its pool
+	Balanced             // IPVS serves it
+	Rejected             // it has no endpoint
+	Dropped              // it has no endpoint on this node
+	Limited              // only clients in its source ranges may use it
+	MasqueradedAlways
+	MasqueradedNode
+	HoldingRefusals
+)
+
+// Says is what a set says about its keys.
+func (id SetID) Says() Says {
+	switch id {
+	case Services, NodePorts, RangeServices:
+		return Served
+	case IPVSFrontends, IPVSNodePorts:
+		return Balanced
+	case NoEndpoints, NoEndpointsNodePorts, RangeNoEndpoints:
+		return Rejected
+	case NoLocalEndpoints, NoLocalEndpointsNodePorts, RangeNoLocalEndpoints:
+		return Dropped
+	case Firewalled, RangeFirewalled:
+		return Limited
+	case MasqueradeAlways, MasqueradeAlwaysNodePorts, RangeMasqueradeAlways:
+		return MasqueradedAlways
+	case MasqueradeNode, MasqueradeNodeNodePorts, RangeMasqueradeNode:
+		return MasqueradedNode
+	case HoldsRefusals, HoldsRefusalsNodePorts, RangeHoldsRefusals:
+		return HoldingRefusals
+	}
+	return Nothing
+}
+
+// Counted reports whether such sets count the connections to frontends, or packets to them that are refused. IPVS counts
+// those that it balances.
+func (s Says) Counted() bool { return s >= Served && s <= Dropped }
+
+// HasNodePorts reports whether the keys of a set are frontends without an address. Its name says so.
+func (id SetID) HasNodePorts() bool { return strings.HasSuffix(id.Name(), "nodeports") }
 
 // HasPorts reports whether the keys of a set are frontends with ranges of ports.
 func (id SetID) HasPorts() bool { return id >= RangeServices && id <= RangeHoldsRefusals }

@@ -111,7 +111,7 @@ func (x *choice) candidates(p *inspect.Pick) {
 		}
 		line := strings.Join(words, ", ")
 		if c.Element != "" {
-			line += "  " + fmt.Sprintf("%s verdict endpoints { %s }", x.q.family(), c.Element)
+			line += "  " + x.element(inspect.Look{Set: program.Endpoints, Element: c.Element})
 		}
 		lines = append(lines, line)
 	}
@@ -157,40 +157,39 @@ func (x *explainer) masqueraded(p inspect.Passage, end netip.AddrPort) string {
 		x.add("masquerade", fmt.Sprintf("No rule masquerades it: %s sees %s.", end, x.packet.Src))
 		return "client"
 	}
-	why := ""
-	switch l := lastFound(p); l.Set {
-	case "all":
+	why := "the client is not a pod, so the answer must come back through this node"
+	switch set, all := masqueradedBy(p); {
+	case all:
 		why = "all traffic to cluster IPs is masqueraded (--masquerade-all)"
-	case "hairpin":
+	case set == program.Hairpin:
 		why = "the client reaches itself, and would not recognize the answer otherwise"
-	case "cluster-ips", "pod-cidrs", "":
-		why = "the client is not a pod, so the answer must come back through this node"
-	case "ipvs-addresses":
+	case set == program.IPVSAddresses:
 		why = "this node itself sends it to an address that is local for IPVS"
-	case "masquerade-always", "masquerade-always-nodeports", "range-masquerade-always":
+	case set.Says() == program.MasqueradedAlways:
 		why = "the traffic policy is Cluster: the answer must come back through this node"
-	case "masquerade-node", "masquerade-node-nodeports", "range-masquerade-node":
+	case set.Says() == program.MasqueradedNode:
 		why = "this node itself sends it"
 	}
 	x.add("masquerade", fmt.Sprintf("%s sees an address of this node, because %s.", end, why), x.rules(p)...)
 	return "node"
 }
 
-func lastFound(p inspect.Passage) (l inspect.Look) {
+// masqueradedBy is the set that decided, unless all traffic to cluster IPs is masqueraded.
+func masqueradedBy(p inspect.Passage) (set program.SetID, all bool) {
 	for _, s := range p.Steps {
 		switch {
 		case s.Action == "" && s.Chain == "nat-postrouting":
 			continue
 		case s.Chain == "to-cluster-ip" && strings.HasPrefix(s.Rule, "masquerade"):
-			return inspect.Look{Set: "all"}
+			return set, true
 		}
 		for _, look := range s.Looks {
-			if look.Found && look.Set != "nodeport-addresses" {
-				l = look
+			if look.Found && look.Set != program.NodePortAddresses {
+				set = look.Set
 			}
 		}
 	}
-	return l
+	return set, false
 }
 
 // choice explains which endpoints can get the connection.

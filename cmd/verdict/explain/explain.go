@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -49,7 +50,7 @@ func (x *explainer) translation() (bool, error) {
 	if x.droppedByPolicy(passage) {
 		return true, nil
 	}
-	if l, ok := found(passage, "services", "nodeports", "range-services"); ok { // it has a pool
+	if l, ok := found(passage, program.Served); ok { // it has a pool
 		x.belongs(l)
 	}
 	x.sourceRanges(passage)

@@ -2,20 +2,12 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
-
-// refusing are the sets of frontends that are refused, by their names in the tables.
-func refusing() []string {
-	return []string{
-		"no-endpoints", "no-local-endpoints", "no-endpoints-nodeports", "no-local-endpoints-nodeports",
-		"range-no-endpoints", "range-no-local-endpoints",
-	}
-}
-
-func isNodePort(l inspect.Look) bool { return strings.HasSuffix(l.Set, "nodeports") }
 
 // owner finds the Service port that has the destination as a frontend.
 type owner struct{ *path }
@@ -24,9 +16,9 @@ type owner struct{ *path }
 func (x *owner) belongs(l inspect.Look) {
 	x.Service = l.Label
 	kind, evidence := "a frontend", []string{x.element(l)}
-	if isNodePort(l) {
+	if l.Set.HasNodePorts() {
 		kind = "a node port"
-		evidence = append(evidence, fmt.Sprintf("%s verdict nodeport-addresses { %s }", x.q.family(), x.packet.Dst))
+		evidence = append(evidence, x.element(inspect.Look{Set: program.NodePortAddresses, Element: x.packet.Dst.String()}))
 	}
 	x.add("frontend", fmt.Sprintf("%s is %s of %s.", x.at(), kind, l.Label), evidence...)
 }
@@ -42,10 +34,10 @@ func (x *owner) sourceRanges(p inspect.Passage) {
 	if !limited {
 		return
 	}
-	if l, ok := found(p, "firewalled", "range-firewalled"); ok && x.Service == "" {
+	if l, ok := found(p, program.Limited); ok && x.Service == "" {
 		x.belongs(l)
 	}
-	if l, ok := found(p, "allowed-sources"); ok {
+	if l, ok := foundIn(p, program.AllowedSources); ok {
 		x.add("source ranges", fmt.Sprintf("%s is in a source range of the frontend.", x.packet.Src), x.element(l))
 		return
 	}
@@ -73,37 +65,35 @@ func (x *owner) noFrontend() error {
 	return nil
 }
 
-func hit(list []inspect.Look, sets ...string) (inspect.Look, bool) {
-	return found(inspect.Passage{Steps: []inspect.Step{{Looks: list}}}, sets...)
+// hasNodePorts reports whether node ports answer at the destination.
+func hasNodePorts(related []inspect.Look) bool {
+	return slices.ContainsFunc(related, func(l inspect.Look) bool { return l.Set == program.NodePortAddresses })
+}
+
+// isNodePort reports whether an element is a node port with the protocol of the packet.
+func (x *owner) isNodePort(l inspect.Look) bool {
+	return l.Set.HasNodePorts() && strings.HasPrefix(l.Key, protocolName(x.packet.Protocol)+" ")
 }
 
 // otherAddress is for a node port at an address on which node ports do not answer.
 func (x *owner) otherAddress(related []inspect.Look) (string, inspect.Look, bool) {
-	_, answers := hit(related, "nodeport-addresses")
-	for _, l := range related {
-		if isNodePort(l) && !answers && strings.HasPrefix(l.Key, protocolName(x.packet.Protocol)+" ") {
-			return fmt.Sprintf("%d/%s is a node port of %s, but node ports do not answer at %s (--nodeport-addresses).",
-				x.packet.DstPort, protocolName(x.packet.Protocol), l.Label, x.packet.Dst), l, true
-		}
-	}
-	return "", inspect.Look{}, false
+	l, ok := hit(related, x.isNodePort)
+	return fmt.Sprintf("%d/%s is a node port of %s, but node ports do not answer at %s (--nodeport-addresses).",
+		x.packet.DstPort, protocolName(x.packet.Protocol), l.Label, x.packet.Dst), l, ok && !hasNodePorts(related)
 }
 
 // otherProtocol is for a frontend with another protocol.
 func (x *owner) otherProtocol(related []inspect.Look) (string, inspect.Look, bool) {
-	_, answers := hit(related, "nodeport-addresses")
-	for _, l := range related {
-		if inspect.HasFrontends(l.Set) && (answers || !isNodePort(l)) {
-			protocol := strings.Fields(strings.TrimPrefix(l.Key, x.packet.Dst.String()+" . "))[0]
-			return fmt.Sprintf("The same port with %s is a frontend of %s.", protocol, l.Label), l, true
-		}
-	}
-	return "", inspect.Look{}, false
+	l, ok := hit(related, func(l inspect.Look) bool {
+		return l.Set.Says().Counted() && (!l.Set.HasNodePorts() || hasNodePorts(related))
+	})
+	protocol, _, _ := strings.Cut(strings.TrimPrefix(l.Key, x.packet.Dst.String()+" . "), " ")
+	return fmt.Sprintf("The same port with %s is a frontend of %s.", protocol, l.Label), l, ok
 }
 
 // otherPort is for another port of a cluster IP.
 func (x *owner) otherPort(related []inspect.Look) (string, inspect.Look, bool) {
-	l, ok := hit(related, "cluster-ips")
+	l, ok := hit(related, func(l inspect.Look) bool { return l.Set == program.ClusterIPs })
 	return fmt.Sprintf("%s is the cluster IP of a Service that does not have this port.", x.packet.Dst), l, ok
 }
 
@@ -113,16 +103,9 @@ func (x *owner) nodePortByIPVS() (l inspect.Look, ok bool, err error) {
 		return l, false, nil
 	}
 	related, err := x.Related(x.packet)
-	if err != nil {
+	if err != nil || !hasNodePorts(related) {
 		return l, false, err
 	}
-	if _, answers := hit(related, "nodeport-addresses"); !answers {
-		return l, false, nil
-	}
-	for _, l := range related {
-		if l.Set == "ipvs-nodeports" && strings.HasPrefix(l.Key, protocolName(x.packet.Protocol)+" ") {
-			return l, true, nil
-		}
-	}
-	return l, false, nil
+	l, ok = hit(related, func(l inspect.Look) bool { return l.Set.Says() == program.Balanced && x.isNodePort(l) })
+	return l, ok, nil
 }

@@ -143,16 +143,22 @@ func (x *path) hooksAfter(way route) []string {
 	return []string{"forward"}
 }
 
-// found is the look-up in one of the sets that found something.
-func found(p inspect.Passage, sets ...string) (inspect.Look, bool) {
-	for _, s := range p.Steps {
-		for _, l := range s.Looks {
-			if l.Found && slices.Contains(sets, l.Set) {
-				return l, true
-			}
-		}
+// found is the look-up that found what a set says about frontends.
+func found(p inspect.Passage, any ...program.Says) (inspect.Look, bool) {
+	return hit(p.Looks(), func(l inspect.Look) bool { return slices.Contains(any, l.Set.Says()) })
+}
+
+// foundIn is the look-up in a set that found something.
+func foundIn(p inspect.Passage, set program.SetID) (inspect.Look, bool) {
+	return hit(p.Looks(), func(l inspect.Look) bool { return l.Set == set })
+}
+
+func hit(list []inspect.Look, is func(inspect.Look) bool) (l inspect.Look, ok bool) {
+	i := slices.IndexFunc(list, func(l inspect.Look) bool { return l.Found && is(l) })
+	if i < 0 {
+		return l, false
 	}
-	return inspect.Look{}, false
+	return list[i], true
 }
 
 // question is one connection.

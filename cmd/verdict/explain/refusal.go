@@ -6,6 +6,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -24,7 +25,7 @@ func (x *explainer) untranslated() error {
 		if done, err := x.filtered(p); done || err != nil {
 			return err
 		}
-		if l, ok := found(p, "ipvs-frontends", "ipvs-nodeports"); ok {
+		if l, ok := found(p, program.Balanced); ok {
 			return x.balanced(l, hooks)
 		}
 	}
@@ -58,7 +59,7 @@ func (x *explainer) filtered(p inspect.Passage) (bool, error) {
 		return false, nil
 	}
 	evidence := x.rules(p)
-	if l, ok := found(p, refusing()...); ok {
+	if l, ok := found(p, program.Rejected, program.Dropped); ok {
 		x.belongs(l)
 		why := "no endpoint is ready"
 		if outcome == Dropped {
@@ -78,15 +79,15 @@ func (x *explainer) filteredAddress(p inspect.Passage, outcome Outcome, how stri
 		return err
 	}
 	var why string
-	l, ok := found(p, "ipvs-addresses")
+	l, ok := foundIn(p, program.IPVSAddresses)
 	switch {
 	case ok:
 		why = "only frontends answer at an address that IPVS serves"
 	case outcome == Dropped:
-		l, _ = found(p, "service-cidrs")
+		l, _ = foundIn(p, program.ServiceCIDRs)
 		why = "the address is in a Service range and belongs to no Service"
 	default:
-		l, _ = found(p, "cluster-ips")
+		l, _ = foundIn(p, program.ClusterIPs)
 		why = "no Service port uses this port of a cluster IP"
 	}
 	x.add("refusal", fmt.Sprintf("The client gets %s, because %s.", how, why), append(evidence, x.element(l))...)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // director is a kernel with one virtual server, whose rules let everything pass.
@@ -45,7 +46,7 @@ func TestFullRealServers(t *testing.T) {
 		}
 		x := newExplainer(director{server: ipvsctl.Status{Scheduler: "wlc", RealServers: tt.reals}}, q)
 		x.packet = inspect.Packet{Src: q.src, Dst: q.dst.Addr(), Protocol: q.protocol, DstPort: q.dst.Port()}
-		if err := x.balanced(inspect.Look{Set: "ipvs-frontends", Label: "default/web:http"}, []string{"input"}); err != nil {
+		if err := x.balanced(inspect.Look{Set: program.IPVSFrontends, Label: "default/web:http"}, []string{"input"}); err != nil {
 			t.Fatal(err)
 		}
 		x.Verdict.say()

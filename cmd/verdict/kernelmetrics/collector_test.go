@@ -73,7 +73,7 @@ func (k *kernel) expect(t *testing.T, c *Collector, want string, names ...string
 	}
 }
 
-func at(set, key, name string, packets uint64) inspect.Traffic {
+func at(set program.SetID, key, name string, packets uint64) inspect.Traffic {
 	return inspect.Traffic{Family: program.IPv4, Set: set, Port: uint16(key[0]), Name: name, Packets: packets}
 }
 
@@ -113,7 +113,7 @@ func TestCountersOnlyGrow(t *testing.T) {
 	k := &kernel{}
 	c := k.collector(10)
 	k.traffic = []inspect.Traffic{
-		at("services", "a", "shop/web:http", 1000), at("nodeports", "b", "shop/web:http", 5000), at("no-endpoints", "c", "shop/old:80", 4),
+		at(program.Services, "a", "shop/web:http", 1000), at(program.NodePorts, "b", "shop/web:http", 5000), at(program.NoEndpoints, "c", "shop/old:80", 4),
 	}
 	k.expect(t, c, `
 		# TYPE verdict_service_connections_total counter
@@ -122,7 +122,7 @@ func TestCountersOnlyGrow(t *testing.T) {
 		verdict_service_refused_packets_total{ip_family="IPv4",namespace="shop",port="80",reason="no_endpoints",service="old"} 4
 	`, connections, refused)
 	k.traffic = []inspect.Traffic{
-		at("services", "a", "shop/web:http", 10), at("nodeports", "b", "shop/web:http", 5001), at("nodeports", "b", "shop/web:http", 5001),
+		at(program.Services, "a", "shop/web:http", 10), at(program.NodePorts, "b", "shop/web:http", 5001), at(program.NodePorts, "b", "shop/web:http", 5001),
 	}
 	k.expect(t, c, `
 		# TYPE verdict_service_connections_total counter
@@ -140,10 +140,10 @@ func TestVirtualServers(t *testing.T) {
 		return ipvsctl.Status{Key: ipvsctl.Key{Addr: addr, Port: port, Protocol: ipvsctl.TCP}, Connections: connections}
 	}
 	routed := []inspect.Traffic{
-		{Family: program.IPv4, Set: "ipvs-frontends", Protocol: uint8(ipvsctl.TCP), Addr: vip, Port: 80, Name: "shop/web:http"},
-		{Family: program.IPv4, Set: "ipvs-nodeports", Protocol: uint8(ipvsctl.TCP), Port: 30080, Name: "shop/web:http"},
+		{Family: program.IPv4, Set: program.IPVSFrontends, Protocol: uint8(ipvsctl.TCP), Addr: vip, Port: 80, Name: "shop/web:http"},
+		{Family: program.IPv4, Set: program.IPVSNodePorts, Protocol: uint8(ipvsctl.TCP), Port: 30080, Name: "shop/web:http"},
 	}
-	k.traffic = []inspect.Traffic{at("services", "a", "shop/web:http", 5)}
+	k.traffic = []inspect.Traffic{at(program.Services, "a", "shop/web:http", 5)}
 	expect := func(routed []inspect.Traffic, web, other string, servers ...ipvsctl.Status) {
 		t.Helper()
 		k.virtual, k.routed = servers, routed
@@ -176,7 +176,7 @@ func TestVirtualServers(t *testing.T) {
 
 // TestLint: names and help texts are as Prometheus wants them. Every metric has a series, because only those are checked.
 func TestLint(t *testing.T) {
-	k := &kernel{traffic: []inspect.Traffic{at("services", "a", "shop/web:http", 1), at("no-endpoints", "b", "shop/old:80", 4)}}
+	k := &kernel{traffic: []inspect.Traffic{at(program.Services, "a", "shop/web:http", 1), at(program.NoEndpoints, "b", "shop/old:80", 4)}}
 	c, registry := k.collector(10), prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
 	problems, err := testutil.GatherAndLint(registry)

@@ -149,7 +149,7 @@ func (c *Collector) elements(s *scrape) (frontends int) {
 		if e.Limit > 0 {
 			s.gauge(roomDesc, float64(e.Limit), familyLabel(e.Family), e.Set)
 		}
-		if inspect.HasFrontends(e.Set) {
+		if set, _ := program.SetNamed(e.Set); set.Says().Counted() {
 			frontends += e.Elements
 		}
 	}
@@ -281,22 +281,22 @@ func (p *ports) add(list []inspect.Traffic) {
 }
 
 // reason says why the packets that a set counts were refused; "": they were not.
-func reason(set string) string {
-	switch inspect.RefusalOf(set) {
-	case program.Reject:
+func reason(set program.SetID) string {
+	switch set.Says() {
+	case program.Rejected:
 		return "no_endpoints"
-	case program.Drop:
+	case program.Dropped:
 		return "no_local_endpoints"
 	}
 	return ""
 }
 
 // virtualServer stands for the set of a frontend in what virtual servers count.
-const virtualServer = "virtual server"
+const virtualServer = program.SetCount
 
 // byIPVS reports whether IPVS serves a frontend.
 func byIPVS(t inspect.Traffic) bool {
-	return t.Set == program.IPVSFrontends.Name() || t.Set == program.IPVSNodePorts.Name()
+	return t.Set.Says() == program.Balanced
 }
 
 // byVirtualServers returns how many connections each virtual server has balanced, with the service port that the rules
