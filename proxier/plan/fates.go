@@ -93,14 +93,14 @@ func (x *explainer) why(c *candidate, of selection, e *state.Endpoint) string {
 func (x *explainer) whyNotChosen(c *candidate, of selection, e *state.Endpoint) string {
 	lacks := of.all &^ c.flags
 	switch {
-	case c.flags&bad != 0 && !of.some:
-		return "not good, and on-all-down is " + x.candidates.allDown.String()
-	case c.flags&bad&of.not != 0:
-		return "not good"
 	case lacks&local != 0 && e.Node == "":
 		return "on an unknown node"
 	case lacks&local != 0:
 		return "on node " + e.Node
+	case c.flags&bad != 0 && !of.some:
+		return "not good, and on-all-down is " + x.candidates.allDown.String()
+	case c.flags&bad&of.not != 0:
+		return "not good"
 	case c.flags&backup&of.not != 0:
 		return "a backup, and another endpoint is good"
 	case lacks&backup != 0:

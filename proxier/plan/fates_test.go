@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -74,4 +76,65 @@ func TestFatesOfBothFamilies(t *testing.T) {
 		got = append(got, f.Addr.String()+" "+f.OutOfCluster)
 	}
 	equal(t, "fates", got, []string{"10.0.0.1:8080 ", "[fd00::1]:8080 not ready"})
+}
+
+// TestFatesHaveAllReasons: whatever leaves an endpoint out of a pool has a text of its own. All pairs of endpoints of
+// different kinds meet.
+func TestFatesHaveAllReasons(t *testing.T) {
+	kinds := []string{"10.0.0.1 "}
+	for _, words := range [][]string{
+		{"", "draining ", "gone ", "notready ", "weightless "}, {"", "@ ", "@node-a "},
+		{"", "zone=zone-1 ", "zone=zone-2 ", "node=node-a ", "node=node-b "},
+		{"", "backup "}, {"", "failed "},
+	} {
+		var more []string
+		for _, kind := range kinds {
+			for _, word := range words {
+				more = append(more, kind+word)
+			}
+		}
+		kinds = more
+	}
+	seen := map[string]bool{}
+	for i, kind := range kinds {
+		for _, other := range kinds[i:] {
+			for _, allDown := range []state.AllDown{state.KeepAll, state.BackupOnly, state.RefuseAll} {
+				for _, f := range fatesOfTwo(kind, strings.Replace(other, "10.0.0.1", "10.0.0.2", 1), allDown) {
+					for _, why := range []string{f.OutOfCluster, f.OutOfLocal} {
+						why, _, _ = strings.Cut(why, ": ")
+						seen[why] = true
+					}
+				}
+			}
+		}
+	}
+	equal(t, "reasons", slices.Sorted(maps.Keys(seen)), []string{
+		"", "a backup, and another endpoint is good", "its hints are for other nodes", "its hints are for other zones",
+		"not a backup, and no endpoint is good", "not good", "not good, and on-all-down is reject", "not ready", "on an unknown node",
+		"on node node-b", "terminating and not serving", "terminating, while others are ready", "weight 0",
+	})
+}
+
+// fatesOfTwo explains two endpoints, each in a slice of its own. Beside the words of slice, they have weightless, backup and
+// failed.
+func fatesOfTwo(a, b string, allDown state.AllDown) []Fate {
+	var p Planner
+	var list []*state.Slice
+	for name, line := range map[string]string{"a": a, "b": b} {
+		take := func(word string) (has bool) {
+			has = strings.Contains(line, word)
+			line = strings.ReplaceAll(line, word, "")
+			return has
+		}
+		backup, failed, weightless := take("backup"), take("failed"), take("weightless")
+		sl := slice(name, line)
+		if sl.Backup = backup; weightless {
+			sl.Weight = 0
+		}
+		if failed {
+			p.Health = append(p.Health, fails(true, sl.Endpoints[0].Addr.String())...)
+		}
+		list = append(list, sl)
+	}
+	return p.Fates(service(func(s *state.Service) { s.AllDown = allDown }), list, environment())
 }
