@@ -43,16 +43,15 @@ func TestTraffic(t *testing.T) {
 			t.Errorf("5 clients, but affinity %+v", a)
 		}
 	}
-	list, err := inspect.ReadTraffic(o, time.Minute)
+	list, err := inspect.Counters(o, time.Minute, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]uint64{}
-	for _, tr := range list {
-		seen[tr.Family.String()+" "+tr.Set.Name()+" "+tr.Name] += tr.Packets
-		if !tr.Set.Says().Counted() {
-			t.Errorf("%+v is counted, and is neither a connection nor refused for want of endpoints", tr)
-		}
+	for i := range list {
+		fe := &list[i]
+		seen[fe.Family.String()+" services "+fe.Name] += fe.Connections
+		seen[fe.Family.String()+" no-endpoints "+fe.Name] += fe.Refused
 	}
 	for _, f := range program.Families() {
 		if n := seen[f.String()+" services test/sticky:TCP"]; n != 5 {
@@ -62,7 +61,7 @@ func TestTraffic(t *testing.T) {
 			t.Errorf("%s: %d refused, want 1, in %v", f, n, seen)
 		}
 	}
-	if _, err := inspect.ReadTraffic(o, -time.Second); err == nil || !strings.Contains(err.Error(), "too long") {
+	if _, err := inspect.Counters(o, -time.Second, nil); err == nil || !strings.Contains(err.Error(), "too long") {
 		t.Errorf("no time: %v", err)
 	}
 }
@@ -72,24 +71,29 @@ func TestTrafficOfIPVS(t *testing.T) {
 	n := newNamespace(t)
 	e := n.engine(t)
 	e.SetGlobals(contents.Globals{IPVS: true})
-	want := map[inspect.Traffic]bool{}
+	type frontend struct {
+		family program.Family
+		addr   netip.Addr
+		port   uint16
+		name   string
+	}
+	want := map[frontend]bool{}
 	for _, f := range program.Families() {
 		name := "test/" + f.String() + ":TCP"
 		mustSet(t, e, contents.Port{Family: f, Name: name, Protocol: tcp, Frontends: []contents.Frontend{
 			{Addr: serviceIP(f, 1), Port: 80, ClusterIP: true, IPVS: true}, {Port: 30080, IPVS: true},
 		}})
-		want[inspect.Traffic{Family: f, Set: program.IPVSFrontends, Protocol: tcp, Addr: serviceIP(f, 1), Port: 80, Name: name}] = true
-		want[inspect.Traffic{Family: f, Set: program.IPVSNodePorts, Protocol: tcp, Port: 30080, Name: name}] = true
+		want[frontend{f, serviceIP(f, 1), 80, name}], want[frontend{f, netip.Addr{}, 30080, name}] = true, true
 	}
 	mustSet(t, e, manyPorts(program.IPv4, 0, 2)...)
 	mustApply(t, e)
-	list, err := inspect.ReadTraffic(kernel.Options{NetNS: n.Fd()}, time.Minute)
-	list = slices.DeleteFunc(list, func(t inspect.Traffic) bool { return t.Set.Says() != program.Balanced })
+	list, err := inspect.Counters(kernel.Options{NetNS: n.Fd()}, time.Minute, nil)
+	list = slices.DeleteFunc(list, func(fe inspect.FrontendStatus) bool { return !fe.IPVS })
 	if err != nil || len(list) != len(want) {
 		t.Errorf("%d frontends, want %d; %v", len(list), len(want), err)
 	}
 	for _, fe := range list {
-		if !want[fe] {
+		if !want[frontend{fe.Family, fe.Addr, fe.Port, fe.Name}] {
 			t.Errorf("not wanted: %+v", fe)
 		}
 	}
@@ -102,16 +106,16 @@ func TestNoTables(t *testing.T) {
 	if err != nil || len(entries) != 0 {
 		t.Errorf("affinity %v, error %v", entries, err)
 	}
-	traffic, err := inspect.ReadTraffic(kernel.Options{NetNS: ns.Fd()}, time.Minute)
+	traffic, err := inspect.Counters(kernel.Options{NetNS: ns.Fd()}, time.Minute, nil)
 	if err != nil || len(traffic) != 0 {
 		t.Errorf("traffic %v, error %v", traffic, err)
 	}
 }
 
-// BenchmarkReadTraffic reads the counters of all frontends, as a scrape does. 2,000 is the default of
+// BenchmarkCounters reads the counters of all frontends, as a scrape does. 2,000 is the default of
 // --max-counted-frontends: with 20,000 a scrape takes 25 times as long as with 2,000, because the kernel walks a set from its
 // beginning for each part of the answer.
-func BenchmarkReadTraffic(b *testing.B) {
+func BenchmarkCounters(b *testing.B) {
 	for _, n := range []int{200, 2000, 20_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			ns := newNamespace(b)
@@ -119,7 +123,7 @@ func BenchmarkReadTraffic(b *testing.B) {
 			mustSet(b, e, manyPorts(program.IPv4, 0, n)...)
 			mustApply(b, e)
 			for b.Loop() {
-				list, err := inspect.ReadTraffic(kernel.Options{NetNS: ns.Fd()}, time.Minute)
+				list, err := inspect.Counters(kernel.Options{NetNS: ns.Fd()}, time.Minute, nil)
 				if err != nil || len(list) < n {
 					b.Fatalf("%d counters, error %v", len(list), err)
 				}

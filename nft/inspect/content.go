@@ -105,7 +105,7 @@ func (r *contentReader) readProgram() error {
 		}
 		r.add("", fmt.Sprintf("chain %s%s # %d rules, digest %016x", name, policy, rules.Count, rules.Digest))
 	}
-	return r.elements(program.Generation, nil, func(e *kernel.Found) { r.add(program.Generation.Name(), e.Comment) })
+	return r.elements(program.Generation, nil, func(e kernel.Found) { r.add(program.Generation.Name(), e.Comment) })
 }
 
 // leadsToItsGroups reports whether the rules that look for a client in the source ranges are those for the groups of prefix
@@ -137,7 +137,7 @@ func (r *contentReader) readSets() (err error) {
 				r.add(d.Name, one.String())
 			}
 		default:
-			err = r.elements(set, nil, func(e *kernel.Found) { r.add(d.Name, r.text(set, *e)) })
+			err = r.elements(set, nil, func(e kernel.Found) { r.add(d.Name, r.text(set, e)) })
 		}
 		if err != nil {
 			return err

@@ -48,7 +48,7 @@ type listed struct {
 }
 
 // frontends reads the frontend at a place, or the range that has it. Without a place, it reads all frontends whose name match
-// accepts.
+// accepts. If sets are read once, each element makes a frontend of its own.
 func (t *table) frontends(at *place, match func(name string) bool) ([]*listed, error) {
 	var out []*listed
 	byPlace := map[place]*listed{}
@@ -61,7 +61,7 @@ func (t *table) frontends(at *place, match func(name string) bool) ([]*listed, e
 		case at != nil:
 			key = at.key()
 		}
-		err := t.elements(set, key, func(e *kernel.Found) {
+		err := t.elements(set, key, func(e kernel.Found) {
 			p, ok := t.place(e.Key, nodePorts)
 			if !ok || match != nil && !match(e.Comment) {
 				return
@@ -69,9 +69,11 @@ func (t *table) frontends(at *place, match func(name string) bool) ([]*listed, e
 			fe := byPlace[p]
 			if fe == nil {
 				fe = &listed{FrontendStatus: FrontendStatus{Family: t.family, Protocol: p.protocol, Addr: p.addr, Port: p.port, LastPort: p.lastPort}}
-				byPlace[p], out = fe, append(out, fe)
+				if out = append(out, fe); !t.once {
+					byPlace[p] = fe
+				}
 			}
-			fe.note(set.Says(), e)
+			fe.note(set.Says(), &e)
 		})
 		if err != nil {
 			return nil, err
@@ -237,7 +239,7 @@ func (t *table) follow(number uint32, tokens ...uint32) (out []netip.AddrPort, e
 
 // addresses reads the addresses with which the keys of a set begin, sorted.
 func (t *table) addresses(set program.SetID) (out []netip.Addr, err error) {
-	err = t.elements(set, nil, func(e *kernel.Found) {
+	err = t.elements(set, nil, func(e kernel.Found) {
 		if at, ok := program.EndpointOf(t.family, e.Key); ok {
 			out = append(out, at.Addr())
 		}

@@ -105,16 +105,32 @@ func (t *table) list(out *Listing, match func(string) bool) error {
 }
 
 // Counters reads the frontends of both tables with their counters, without endpoints. It takes a fraction of the time of
-// List. The frontends have no order.
-func Counters(o kernel.Options, match func(name string) bool) ([]FrontendStatus, error) {
-	return dialed(o, func(c *kernel.Conn) ([]FrontendStatus, error) { return CountersFrom(c, match) })
+// List. The frontends have no order. Without tables there are none. If there is // a time, it gives up after that, reads each set only once (see table.dump), and does not put together what several sets have
+// of a frontend.
+func Counters(o kernel.Options, within time.Duration, match func(name string) bool) ([]FrontendStatus, error) {
+	list, err := dialed(o, func(c *kernel.Conn) ([]FrontendStatus, error) {
+		if within != 0 {
+			c.GiveUpAfter(within)
+		}
+		return countersFrom(c, within != 0, match)
+	})
+	if errors.Is(err, kernel.ErrNoTables) {
+		err = nil
+	}
+	return list, err
 }
 
 // CountersFrom does the same with any reader.
 func CountersFrom(k kernel.Reader, match func(string) bool) (out []FrontendStatus, err error) {
+	return countersFrom(k, false, match)
+}
+
+func countersFrom(k kernel.Reader, once bool, match func(string) bool) (out []FrontendStatus, err error) {
 	families := program.Families()
 	err = eachTable(k, families[:], func(t *table, _ kernel.Existing) error {
+		t.once = once
 		frontends, err := t.frontends(nil, match)
+		out = slices.Grow(out, len(frontends))
 		for _, fe := range frontends {
 			out = append(out, fe.FrontendStatus)
 		}

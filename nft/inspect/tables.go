@@ -21,6 +21,7 @@ type table struct {
 	loaded map[program.SetID]map[string]kernel.Found // sets that were read as a whole, by key
 	ranges map[program.SetID][]addrRange             // sets of ranges, as far as they were read
 	pools  map[uint32][]EndpointStatus               // by number, those that were read since load; nil before
+	once   bool                                      // a set is read once, with what dump says about that
 	looks  *[]Look                                   // what look-ups find; nil: nobody asks
 }
 
@@ -34,18 +35,23 @@ func newTable(k kernel.Reader, f program.Family) *table {
 // dumpTries is how often a set is read that changes all the time.
 const dumpTries = 5
 
-// dump reads a set. A set that does not exist is empty: the table is of an earlier version, or another program deleted
-// the set. While the kernel resizes the hash table of a large set, some time after a change, a dump leaves out elements
+// each reads a set once. A set that does not exist is empty: the table is of an earlier version, or another program deleted
+// the set.
+func (t *table) each(set program.SetID, each func(kernel.Found)) error {
+	err := t.kernel.DumpElements(t.family, set.Name(), each)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("list set %s: %w", set, err)
+	}
+	return nil
+}
+
+// dump reads a set. While the kernel resizes the hash table of a large set, some time after a change, a dump leaves out elements
 // and repeats others. So dump reads the set until two readings in a row find the same number of elements.
 func (t *table) dump(set program.SetID) (elements map[string]kernel.Found, err error) {
 	for try, before := 0, -1; try < dumpTries && len(elements) != before; try++ {
 		before, elements = len(elements), map[string]kernel.Found{}
-		err := t.kernel.DumpElements(t.family, set.Name(), func(e kernel.Found) { elements[string(e.Key)] = e.Clone() })
-		if errors.Is(err, unix.ENOENT) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list set %s: %w", set, err)
+		if err := t.each(set, func(e kernel.Found) { elements[string(e.Key)] = e.Clone() }); err != nil {
+			return nil, err
 		}
 	}
 	return elements, nil
@@ -94,17 +100,20 @@ func (t *table) findAll(set program.SetID, keys [][]byte, each func(kernel.Found
 }
 
 // elements hands over the element with a key. Without a key, it hands over all elements.
-func (t *table) elements(set program.SetID, key []byte, each func(*kernel.Found)) error {
+func (t *table) elements(set program.SetID, key []byte, each func(kernel.Found)) error {
 	if key != nil {
 		e, found, err := t.find(set, key)
 		if found {
-			each(&e)
+			each(e)
 		}
 		return err
 	}
+	if t.once {
+		return t.each(set, each)
+	}
 	all, err := t.dump(set)
 	for _, e := range all {
-		each(&e)
+		each(e)
 	}
 	return err
 }
@@ -191,7 +200,7 @@ func (t *table) readRanges(set program.SetID) ([]addrRange, error) {
 		return list, nil
 	}
 	var starts, ends []netip.Addr
-	err := t.kernel.DumpElements(t.family, set.Name(), func(e kernel.Found) {
+	err := t.each(set, func(e kernel.Found) {
 		a, _ := netip.AddrFromSlice(e.Key)
 		if e.IntervalEnd {
 			ends = append(ends, a)
@@ -199,8 +208,8 @@ func (t *table) readRanges(set program.SetID) ([]addrRange, error) {
 			starts = append(starts, a)
 		}
 	})
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return nil, fmt.Errorf("read the ranges of @%s: %w", set, err)
+	if err != nil {
+		return nil, err
 	}
 	t.ranges[set] = pairRanges(starts, ends, t.family)
 	return t.ranges[set], nil

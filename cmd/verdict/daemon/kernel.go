@@ -154,8 +154,8 @@ func (o *observers) scrapeKernel(k *kernelSide) error {
 	options := kernelmetrics.Options{
 		Elements: k.engine.Elements,
 		Affinity: func() ([]inspect.AffinityEntries, error) { return inspect.ReadAffinity(kernel.Options{}) },
-		Traffic: func(within time.Duration) ([]inspect.Traffic, error) {
-			return inspect.ReadTraffic(kernel.Options{}, within)
+		Traffic: func(within time.Duration) ([]inspect.FrontendStatus, error) {
+			return inspect.Counters(kernel.Options{}, within, nil)
 		},
 		Room: func() (conntrack.Room, error) { return conntrack.ReadRoom(procRoot) },
 		Most: o.settings.CountedFrontends, Log: o.log, Now: time.Now,

@@ -23,9 +23,9 @@ import (
 // kernel is what a test lets the Collector read.
 type kernel struct {
 	frontends int
-	traffic   []inspect.Traffic
+	traffic   []inspect.FrontendStatus
 	virtual   []ipvsctl.Status
-	routed    []inspect.Traffic
+	routed    []inspect.FrontendStatus
 	servers   int // how often virtual servers were read
 	err       error
 	read      int
@@ -43,7 +43,7 @@ func (k *kernel) collector(most int) *Collector {
 		Affinity: func() ([]inspect.AffinityEntries, error) {
 			return []inspect.AffinityEntries{{Family: program.IPv4, Entries: 3, Size: 100}, {Family: program.IPv6, Entries: -1, Size: 100}}, k.err
 		},
-		Traffic: func(time.Duration) ([]inspect.Traffic, error) {
+		Traffic: func(time.Duration) ([]inspect.FrontendStatus, error) {
 			k.read++
 			return slices.Concat(k.traffic, k.routed), k.err
 		},
@@ -73,8 +73,14 @@ func (k *kernel) expect(t *testing.T, c *Collector, want string, names ...string
 	}
 }
 
-func at(set program.SetID, key, name string, packets uint64) inspect.Traffic {
-	return inspect.Traffic{Family: program.IPv4, Set: set, Port: uint16(key[0]), Name: name, Packets: packets}
+func at(set program.SetID, key, name string, packets uint64) inspect.FrontendStatus {
+	fe := inspect.FrontendStatus{Family: program.IPv4, Port: uint16(key[0]), Name: name}
+	if set == program.NoEndpoints {
+		fe.Refusal, fe.Refused = program.Reject, packets
+	} else {
+		fe.Pool, fe.Connections = program.ClusterPool, packets
+	}
+	return fe
 }
 
 func TestSizes(t *testing.T) {
@@ -112,7 +118,7 @@ const connections, refused = "verdict_service_connections_total", "verdict_servi
 func TestCountersOnlyGrow(t *testing.T) {
 	k := &kernel{}
 	c := k.collector(10)
-	k.traffic = []inspect.Traffic{
+	k.traffic = []inspect.FrontendStatus{
 		at(program.Services, "a", "shop/web:http", 1000), at(program.NodePorts, "b", "shop/web:http", 5000), at(program.NoEndpoints, "c", "shop/old:80", 4),
 	}
 	k.expect(t, c, `
@@ -121,8 +127,8 @@ func TestCountersOnlyGrow(t *testing.T) {
 		# TYPE verdict_service_refused_packets_total counter
 		verdict_service_refused_packets_total{ip_family="IPv4",namespace="shop",port="80",reason="no_endpoints",service="old"} 4
 	`, connections, refused)
-	k.traffic = []inspect.Traffic{
-		at(program.Services, "a", "shop/web:http", 10), at(program.NodePorts, "b", "shop/web:http", 5001), at(program.NodePorts, "b", "shop/web:http", 5001),
+	k.traffic = []inspect.FrontendStatus{
+		at(program.Services, "a", "shop/web:http", 10), at(program.NodePorts, "b", "shop/web:http", 5001),
 	}
 	k.expect(t, c, `
 		# TYPE verdict_service_connections_total counter
@@ -139,12 +145,12 @@ func TestVirtualServers(t *testing.T) {
 	server := func(addr netip.Addr, port uint16, connections uint64) ipvsctl.Status {
 		return ipvsctl.Status{Key: ipvsctl.Key{Addr: addr, Port: port, Protocol: ipvsctl.TCP}, Connections: connections}
 	}
-	routed := []inspect.Traffic{
-		{Family: program.IPv4, Set: program.IPVSFrontends, Protocol: uint8(ipvsctl.TCP), Addr: vip, Port: 80, Name: "shop/web:http"},
-		{Family: program.IPv4, Set: program.IPVSNodePorts, Protocol: uint8(ipvsctl.TCP), Port: 30080, Name: "shop/web:http"},
+	routed := []inspect.FrontendStatus{
+		{Family: program.IPv4, IPVS: true, Protocol: uint8(ipvsctl.TCP), Addr: vip, Port: 80, Name: "shop/web:http"},
+		{Family: program.IPv4, IPVS: true, Protocol: uint8(ipvsctl.TCP), Port: 30080, Name: "shop/web:http"},
 	}
-	k.traffic = []inspect.Traffic{at(program.Services, "a", "shop/web:http", 5)}
-	expect := func(routed []inspect.Traffic, web, other string, servers ...ipvsctl.Status) {
+	k.traffic = []inspect.FrontendStatus{at(program.Services, "a", "shop/web:http", 5)}
+	expect := func(routed []inspect.FrontendStatus, web, other string, servers ...ipvsctl.Status) {
 		t.Helper()
 		k.virtual, k.routed = servers, routed
 		text := "# TYPE verdict_service_connections_total counter\n"
@@ -159,7 +165,7 @@ func TestVirtualServers(t *testing.T) {
 	expect(routed[1:], "116", "", server(vip, 80, 103), server(node, 30080, 11), unknown) // it drains
 	expect(routed, "118", "", server(vip, 80, 105), server(node, 30080, 11), unknown)
 	expect(routed, "119", "", server(vip, 80, 1), server(node, 30080, 11), unknown) // it was made again
-	taken := []inspect.Traffic{routed[0], routed[1]}
+	taken := []inspect.FrontendStatus{routed[0], routed[1]}
 	taken[0].Name = "shop/other:http"
 	expect(taken, "119", "4", server(vip, 80, 5), server(node, 30080, 11), unknown)
 
@@ -176,7 +182,7 @@ func TestVirtualServers(t *testing.T) {
 
 // TestLint: names and help texts are as Prometheus wants them. Every metric has a series, because only those are checked.
 func TestLint(t *testing.T) {
-	k := &kernel{traffic: []inspect.Traffic{at(program.Services, "a", "shop/web:http", 1), at(program.NoEndpoints, "b", "shop/old:80", 4)}}
+	k := &kernel{traffic: []inspect.FrontendStatus{at(program.Services, "a", "shop/web:http", 1), at(program.NoEndpoints, "b", "shop/old:80", 4)}}
 	c, registry := k.collector(10), prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
 	problems, err := testutil.GatherAndLint(registry)

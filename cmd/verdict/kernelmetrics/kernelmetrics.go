@@ -6,7 +6,6 @@ package kernelmetrics
 import (
 	"log/slog"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,7 +24,7 @@ import (
 type Options struct {
 	Elements func() []nft.SetElements // of the engine, without the kernel
 	Affinity func() ([]inspect.AffinityEntries, error)
-	Traffic  func(within time.Duration) ([]inspect.Traffic, error)
+	Traffic  func(within time.Duration) ([]inspect.FrontendStatus, error)
 	Servers  func(within time.Duration) ([]ipvsctl.Status, error) // the virtual servers of Verdict; nil: there are none
 	Room     func() (conntrack.Room, error)                       // of the table of connections
 	// Most is how many frontends the node may have; with more, Traffic and Servers are not called. 0: never call them.
@@ -241,7 +240,7 @@ func splitName(name string) (namespace, service, port string) {
 // element is replaced, and a service port has several frontends. Their plain sum could fall by a part, and Prometheus
 // would take the rest for new connections.
 type ports struct {
-	latest map[inspect.Traffic]uint64 // the kernel's counters at the latest reading, by frontend
+	latest map[counter]uint64 // at the latest reading
 	totals map[port]uint64
 }
 
@@ -251,77 +250,74 @@ type port struct {
 	name, reason string
 }
 
-// add takes a reading over. It forgets frontends and service ports that are gone.
-func (p *ports) add(list []inspect.Traffic) {
-	latest, totals := make(map[inspect.Traffic]uint64, len(list)), make(map[port]uint64, len(p.totals))
-	for i := range list {
-		t := &list[i]
-		fe := *t
-		if fe.Packets = 0; t.Set == virtualServer {
-			fe.Name = "" // its counter goes on when it becomes that of another service port
-		}
-		of := port{family: t.Family, name: t.Name, reason: reason(t.Set)}
-		if _, again := latest[fe]; again {
-			continue // the kernel repeats elements while it resizes a set
-		}
-		latest[fe] = t.Packets
-		if of.name == "" && t.Set == virtualServer {
-			continue
-		}
-		if _, ok := totals[of]; !ok {
-			totals[of] = p.totals[of]
-		}
-		more := t.Packets
-		if before := p.latest[fe]; before <= t.Packets {
-			more -= before
-		}
-		totals[of] += more
-	}
-	p.latest, p.totals = latest, totals
+// place is where a frontend answers. A node port has no address.
+type place struct {
+	family   program.Family
+	addr     netip.Addr
+	protocol uint8
+	port     uint16
 }
 
-// reason says why the packets that a set counts were refused; "": they were not.
-func reason(set program.SetID) string {
-	switch set.Says() {
-	case program.Rejected:
+// counter is a counter of the kernel: at a frontend of a service port, or of a virtual server. That one goes on when it becomes
+// that of another service port.
+type counter struct {
+	place
+	port // the zero value: it is of a virtual server
+}
+
+// add takes a reading of the rules and of the virtual servers over. It forgets frontends and service ports that are gone.
+// What a virtual server balanced counts for the service port that the rules name for it. A virtual server that drains has
+// none. That of a node port has an address of the node.
+func (p *ports) add(list []inspect.FrontendStatus, servers []ipvsctl.Status) {
+	before := *p
+	p.latest, p.totals = make(map[counter]uint64, len(list)), make(map[port]uint64, len(before.totals))
+	count := func(c counter, of port, packets uint64) {
+		p.latest[c] = packets
+		if of.name == "" && c.port == (port{}) {
+			return
+		}
+		if _, ok := p.totals[of]; !ok {
+			p.totals[of] = before.totals[of]
+		}
+		if was := before.latest[c]; was <= packets {
+			packets -= was
+		}
+		p.totals[of] += packets
+	}
+	names := map[place]string{} // of what IPVS serves
+	for i := range list {
+		fe := &list[i]
+		at, of := place{fe.Family, fe.Addr, fe.Protocol, fe.Port}, port{fe.Family, fe.Name, ""}
+		if fe.IPVS {
+			names[at] = fe.Name
+		}
+		if fe.Pool != program.NoPool {
+			count(counter{at, of}, of, fe.Connections)
+		}
+		if of.reason = reason(fe.Refusal); of.reason != "" {
+			count(counter{at, of}, of, fe.Refused)
+		}
+	}
+	for i := range servers {
+		v := &servers[i]
+		at := place{program.FamilyOf(v.Addr), v.Addr, uint8(v.Protocol), v.Port}
+		name, ok := names[at]
+		if !ok {
+			name = names[place{at.family, netip.Addr{}, at.protocol, at.port}]
+		}
+		count(counter{place: at}, port{at.family, name, ""}, v.Connections)
+	}
+}
+
+// reason says why the packets that a frontend counts were refused; "": they were not.
+func reason(r program.Refusal) string {
+	switch r {
+	case program.Reject:
 		return "no_endpoints"
-	case program.Dropped:
+	case program.Drop:
 		return "no_local_endpoints"
 	}
 	return ""
-}
-
-// virtualServer stands for the set of a frontend in what virtual servers count.
-const virtualServer = program.SetCount
-
-// byIPVS reports whether IPVS serves a frontend.
-func byIPVS(t inspect.Traffic) bool {
-	return t.Set.Says() == program.Balanced
-}
-
-// byVirtualServers returns how many connections each virtual server has balanced, with the service port that the rules
-// name for it. A virtual server that drains has none. That of a node port has an address of the node.
-func byVirtualServers(servers []ipvsctl.Status, list []inspect.Traffic) []inspect.Traffic {
-	names := map[inspect.Traffic]string{} // by place
-	for _, t := range list {
-		if byIPVS(t) {
-			names[inspect.Traffic{Family: t.Family, Addr: t.Addr, Protocol: t.Protocol, Port: t.Port}] = t.Name
-		}
-	}
-	out := make([]inspect.Traffic, len(servers))
-	for i := range servers {
-		v := &servers[i]
-		at := inspect.Traffic{Family: program.FamilyOf(v.Addr), Addr: v.Addr, Protocol: uint8(v.Protocol), Port: v.Port}
-		name, ok := names[at]
-		if !ok {
-			atNodePort := at
-			atNodePort.Addr = netip.Addr{}
-			name = names[atNodePort]
-		}
-		at.Set, at.Name, at.Packets = virtualServer, name, v.Connections
-		out[i] = at
-	}
-	return out
 }
 
 // connections shows what service ports have, and reports whether it could.
@@ -334,8 +330,7 @@ func (c *Collector) connections(s *scrape, now time.Time) bool {
 		c.failed("connections", now, err)
 		return false
 	}
-	balanced := byVirtualServers(c.virtual, list)
-	c.ports.add(append(slices.DeleteFunc(list, byIPVS), balanced...))
+	c.ports.add(list, c.virtual)
 	for of, n := range c.ports.totals {
 		namespace, service, name := splitName(of.name)
 		if of.reason == "" {

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -35,8 +34,8 @@ type totals struct {
 // ReadCounts reads the counters of both engines, without endpoints.
 func ReadCounts(match func(string) bool) (Counts, error) {
 	c := Counts{at: time.Now(), frontends: map[counted]totals{}, reals: map[EndpointKey]uint64{}}
-	frontends, err := inspect.Counters(kernel.Options{}, match)
-	if err != nil && !errors.Is(err, kernel.ErrNoTables) {
+	frontends, err := inspect.Counters(kernel.Options{}, 0, match)
+	if err != nil {
 		return c, fmt.Errorf("read the counters of nft frontends: %w", err)
 	}
 	routed := map[Place]string{} // service ports of frontends that IPVS serves

@@ -163,7 +163,7 @@ func ServiceNames(begin string) []string {
 		}
 		return slices.Sorted(maps.Keys(names.names))
 	}
-	_, err := inspect.Counters(kernel.Options{}, func(name string) bool {
+	_, err := inspect.Counters(kernel.Options{}, 0, func(name string) bool {
 		names.add(name)
 		return false
 	})
