@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -213,36 +214,29 @@ func (r *contentReader) readEndpoints() error {
 	return nil
 }
 
-// Difference prints the lines that only one of two sorted lists has, set by set: those of the first one begin with "-", those of
-// the second one with "+".
+// Difference prints the lines that only one of two lists has, set by set: those of the first one begin with "-", those of the
+// second one with "+".
 func Difference(have, want []Line) (out []string) {
-	type marked struct {
-		mark string
-		Line
+	surplus := map[Line]int{} // how many more the first one has
+	for _, l := range have {
+		surplus[l]++
 	}
-	var list []marked
-	for len(have) > 0 || len(want) > 0 {
-		order := -1
-		switch {
-		case len(have) == 0:
-			order = 1
-		case len(want) > 0:
-			order = have[0].compare(want[0])
-		}
-		switch {
-		case order < 0:
-			list, have = append(list, marked{"-", have[0]}), have[1:]
-		case order > 0:
-			list, want = append(list, marked{"+", want[0]}), want[1:]
-		default:
-			have, want = have[1:], want[1:]
-		}
+	for _, l := range want {
+		surplus[l]--
 	}
-	slices.SortStableFunc(list, func(a, b marked) int {
-		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Set, b.Set), -cmp.Compare(a.mark, b.mark))
+	maps.DeleteFunc(surplus, func(_ Line, n int) bool { return n == 0 })
+	mark := func(l Line) string {
+		if surplus[l] < 0 {
+			return "+"
+		}
+		return "-"
+	}
+	differ := slices.SortedFunc(maps.Keys(surplus), func(a, b Line) int {
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Set, b.Set), -cmp.Compare(mark(a), mark(b)), a.compare(b))
 	})
-	for _, m := range list {
-		out = append(out, m.mark+m.String())
+	for _, l := range differ {
+		n := max(surplus[l], -surplus[l])
+		out = append(out, slices.Repeat([]string{mark(l) + l.String()}, n)...)
 	}
 	return out
 }
