@@ -105,7 +105,7 @@ func (e *Engine) writeLengths(d *delivery) error {
 	return e.sendApart(d.first)
 }
 
-// rewrite prepares a transaction after which the kernel has what the mirror has. Where it can, it writes the difference
+// rewrite prepares a transaction after which the kernel has what is wanted. Where it can, it writes the difference
 // to what is there, and otherwise everything. A table that is gone leaves the other one alone.
 func (e *Engine) rewrite(d *delivery) error {
 	var found [2]kernel.Existing

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
-	"github.com/verdict-proxy/verdict/nft/contents/mirror"
+	"github.com/verdict-proxy/verdict/nft/contents/elements"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
@@ -111,12 +111,12 @@ func (e *Engine) Watch() (*kernel.Watcher, error) {
 func (e *Engine) Close() error { return e.conn.Close() }
 
 // Set adds or changes a service port. It always does so. The error names the limits of the program that the port has
-// met, and what is served instead (contents/mirror/limits.go). Where the limit is one that all ports share, Result.Room
+// met, and what is served instead (contents/elements/limits.go). Where the limit is one that all ports share, Result.Room
 // names the port when there is room.
 func (e *Engine) Set(p *contents.Port) error {
-	var short mirror.Shortfall
+	var short elements.Shortfall
 	if e.plan(); e.tables.In(p.Family) != nil { // ports of other families are ignored
-		e.collect(p.Family, func(c *mirror.Contents, w program.Writer) { short = c.Set(w, p) })
+		e.collect(p.Family, func(c *elements.Contents, w program.Writer) { short = c.Set(w, p) })
 	}
 	if len(short) > 0 {
 		return fmt.Errorf("set service port %s (%s): %s", p.Name, p.Family, strings.Join(short, "; "))
@@ -127,12 +127,12 @@ func (e *Engine) Set(p *contents.Port) error {
 // Delete removes a service port. An unknown name changes nothing.
 func (e *Engine) Delete(f program.Family, name string) {
 	if e.tables.In(f) != nil {
-		e.collect(f, func(c *mirror.Contents, w program.Writer) { c.Delete(w, name) })
+		e.collect(f, func(c *elements.Contents, w program.Writer) { c.Delete(w, name) })
 	}
 }
 
 // collect collects a change of a service port. New chains are in the transaction at once.
-func (e *Engine) collect(f program.Family, change func(*mirror.Contents, program.Writer)) {
+func (e *Engine) collect(f program.Family, change func(*elements.Contents, program.Writer)) {
 	change(e.tables.In(f).Want, e.tx.For(f))
 	e.collected = true
 	e.discard()
@@ -211,7 +211,7 @@ func (e *Engine) Inherited(f program.Family, protocol uint8, addr netip.Addr, po
 	fe := contents.Frontend{Addr: addr, Port: port}
 	var b program.Builder
 	b.Frontend(addr, port, 0, protocol)
-	for _, id := range mirror.ServedIn(&fe) {
+	for _, id := range elements.ServedIn(&fe) {
 		_, found, err := e.conn.Lookup(f, program.SetNames[id], b.Arena)
 		if err != nil {
 			return false, fmt.Errorf("look up frontend %s port %d in table %s %s: %w", addr, port, f, program.TableName, err)

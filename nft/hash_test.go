@@ -400,7 +400,7 @@ func TestRenamedHashPort(t *testing.T) {
 	}
 }
 
-// TestHashChurn changes ports at random. After each transaction, the kernel must have what the mirror says, and each
+// TestHashChurn changes ports at random. After each transaction, the kernel must have what the ledger says, and each
 // port must lead to its endpoints.
 func TestHashChurn(t *testing.T) {
 	seeds := uint64(6)
@@ -462,7 +462,7 @@ func (m *Memory) checkHashed(t *testing.T, when string, state map[string]content
 			t.Fatalf("%s: the kernel has %v, want %v", when, fe, want)
 		}
 	}
-	// What the mirror would write again is what the kernel has.
+	// What the ledger would write again is what the kernel has.
 	want := everything(m.tables[0])
 	for _, id := range []program.SetID{program.HashTables, program.HashSlots, program.TargetPorts, program.Endpoints, program.Pools} {
 		has := map[string]kernel.Found{}
@@ -471,7 +471,7 @@ func (m *Memory) checkHashed(t *testing.T, when string, state map[string]content
 		}
 		list := want.Changes[0][id].Add
 		if len(has) != len(list) {
-			t.Fatalf("%s: the kernel has %d elements of %s, the mirror %d", when, len(has), id.Name(), len(list))
+			t.Fatalf("%s: the kernel has %d elements of %s, the ledger %d", when, len(has), id.Name(), len(list))
 		}
 		for _, e := range list {
 			is, ok := has[string(e.Key(want.Arena))]

@@ -79,7 +79,7 @@ func TestLimits(t *testing.T) {
 			}
 			mustSet(t, e, scalePort(program.IPv4, 0, 17))
 			mustApply(t, e)
-			checkMirror(t, n, e)
+			checkLedger(t, n, e)
 			n.checkPool(t, "scale/svc-0:http", "random-32", scalePort(program.IPv4, 0, 17).Cluster, 17)
 			n.checkPool(t, "scale/svc-1:http", test.chain, test.after.Cluster, test.served)
 		})
@@ -111,12 +111,12 @@ func (n *namespace) checkPool(t *testing.T, name, chain string, endpoints []cont
 	}
 }
 
-// checkMirror checks that the kernel has what the engine has in its mirror.
-func checkMirror(t *testing.T, n *namespace, e *Engine) {
+// checkLedger checks that the kernel has what the engine has in its ledger.
+func checkLedger(t *testing.T, n *namespace, e *Engine) {
 	t.Helper()
 	fresh := newNamespace(t)
 	fresh.load(t, e.render())
-	compareListings(t, "the kernel differs from the mirror", n.list(t), fresh.list(t))
+	compareListings(t, "the kernel differs from the ledger", n.list(t), fresh.list(t))
 }
 
 // TestTenantWithManyTimeouts: one tenant uses thousands of timeouts, with all kinds of draws. The plain port of another
@@ -161,5 +161,5 @@ func TestTenantWithManyTimeouts(t *testing.T) {
 	if got := len(mustApply(t, e).Room); got > 0 {
 		t.Errorf("%d ports are to be set again, but none is left", got)
 	}
-	checkMirror(t, n, e)
+	checkLedger(t, n, e)
 }

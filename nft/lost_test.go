@@ -51,7 +51,7 @@ func TestLostSocket(t *testing.T) {
 			t.Errorf("the engine wrote %d elements; want what differs", r.Added)
 		}
 	}
-	checkMirror(t, n, e)
+	checkLedger(t, n, e)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if i, err := w.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -127,5 +127,5 @@ func TestLostSocketOfReader(t *testing.T) {
 	if _, err := e.Repair(kernel.Interference{Lost: true}); err != nil {
 		t.Fatal(err)
 	}
-	checkMirror(t, n, e)
+	checkLedger(t, n, e)
 }

@@ -99,7 +99,7 @@ func TestHashAcrossPorts(t *testing.T) {
 	})
 }
 
-// checkUnchanged checks that the kernel has what the engine has in its mirror.
+// checkUnchanged checks that the kernel has what the engine has in its ledger.
 func checkUnchanged(t *testing.T, e *Engine) {
 	t.Helper()
 	r, err := e.Repair(kernel.Interference{Lost: true})
@@ -109,7 +109,7 @@ func checkUnchanged(t *testing.T, e *Engine) {
 		r, err = e.Repair(kernel.Interference{Lost: true})
 	}
 	if err != nil || r.Added+r.Deleted > 0 || r.Full {
-		t.Fatalf("the kernel differs from the mirror: %+v, %v", r, err)
+		t.Fatalf("the kernel differs from the ledger: %+v, %v", r, err)
 	}
 	if intact, err := e.Intact(); !intact || err != nil {
 		t.Fatalf("intact: %t, %v", intact, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// checkRepaired applies again. Then the kernel must have what the engine has in its mirror.
+// checkRepaired applies again. Then the kernel must have what the engine has in its ledger.
 func checkRepaired(t *testing.T, n *namespace, e *Engine) {
 	t.Helper()
 	if r := mustApply(t, e); !r.Full {

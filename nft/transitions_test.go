@@ -20,7 +20,7 @@ var (
 )
 
 // TestTransitions makes random changes, several in each transaction. After each transaction, the kernel must have
-// exactly what the engine has in its mirror. It must mean the same as a new build of the same state. And nft must
+// exactly what the engine has in its ledger. It must mean the same as a new build of the same state. And nft must
 // arrive at the same tables when it gets the printed transactions. Now and then, another engine goes on.
 func TestTransitions(t *testing.T) {
 	for seed := *transitionSeed; seed < *transitionSeed+*transitionSeeds; seed++ {
@@ -62,13 +62,13 @@ func (w *world) restart(t *testing.T, n *namespace, old *Engine) *Engine {
 	return e
 }
 
-// compare compares the kernel with the mirror, with the printed transactions, and with a new build.
+// compare compares the kernel with the ledger, with the printed transactions, and with a new build.
 func (w *world) compare(t *testing.T, step int, n *namespace, e *Engine, others [3]*namespace) {
 	t.Helper()
 	listed := parseListing(t, n.list(t))
-	others[0].loadMirror(t, e)
+	others[0].loadLedger(t, e)
 	if diff := cmp.Diff(parseListing(t, others[0].list(t)), listed); diff != "" {
-		t.Fatalf("step %d: the kernel differs from the mirror (- mirror, + kernel):\n%s", step, diff)
+		t.Fatalf("step %d: the kernel differs from the ledger (- ledger, + kernel):\n%s", step, diff)
 	}
 	if diff := cmp.Diff(listed, parseListing(t, others[2].list(t))); diff != "" {
 		t.Fatalf("step %d: the texts of the transactions lead to other tables (- kernel, + nft):\n%s", step, diff)
@@ -85,8 +85,8 @@ func (w *world) compare(t *testing.T, step int, n *namespace, e *Engine, others 
 	}
 }
 
-// loadMirror has nft load the engine's mirror.
-func (n *namespace) loadMirror(t *testing.T, e *Engine) {
+// loadLedger has nft load the engine's ledger.
+func (n *namespace) loadLedger(t *testing.T, e *Engine) {
 	t.Helper()
 	n.nft(t, "flush", "ruleset")
 	ip, ip6, _ := strings.Cut(e.render(), "table ip6 ")
@@ -99,7 +99,7 @@ func (n *namespace) loadMirror(t *testing.T, e *Engine) {
 func (n *namespace) replay(t *testing.T, text string, e *Engine) {
 	t.Helper()
 	if strings.Contains(text, "add rule") {
-		n.loadMirror(t, e)
+		n.loadLedger(t, e)
 		return
 	}
 	n.load(t, text)

@@ -57,7 +57,7 @@ func TestFrontendsOfLimitedPort(t *testing.T) {
 			top.checkContested(t)
 			fresh := newNamespace(t)
 			fresh.load(t, e.render())
-			compareListings(t, "the kernel differs from the mirror", top.node.list(t), fresh.list(t))
+			compareListings(t, "the kernel differs from the ledger", top.node.list(t), fresh.list(t))
 
 			e.distrust()
 			mustApply(t, e)

@@ -18,7 +18,7 @@ import (
 )
 
 // TestTransitionsInMemory makes the random changes of TestTransitions over a kernel in memory, which shows less and needs no
-// privileges. After each transaction, the kernel must have what the mirror has, and mean the same as a new build.
+// privileges. After each transaction, the kernel must have what the ledger has, and mean the same as a new build.
 func TestTransitionsInMemory(t *testing.T) {
 	seeds := uint64(4)
 	if testing.Short() {
@@ -61,7 +61,7 @@ func (w *world) compareInMemory(t *testing.T, step int, m *Memory) {
 	t.Helper()
 	is := parseListing(t, m.String())
 	if diff := cmp.Diff(parseListing(t, m.render()), is); diff != "" {
-		t.Fatalf("step %d: the kernel differs from the mirror (- mirror, + kernel):\n%s", step, diff)
+		t.Fatalf("step %d: the kernel differs from the ledger (- ledger, + kernel):\n%s", step, diff)
 	}
 	if whole, err := m.Intact(); err != nil || !whole {
 		t.Fatalf("step %d: the tables are intact: %t, %v", step, whole, err)

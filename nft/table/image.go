@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/verdict-proxy/verdict/nft/contents/elements"
 	"github.com/verdict-proxy/verdict/nft/contents/hashing"
-	"github.com/verdict-proxy/verdict/nft/contents/mirror"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -23,7 +23,7 @@ func (r *imageReader) current() (bool, error) {
 
 // imageReader reads an image.
 type imageReader struct {
-	*mirror.Image
+	*elements.Image
 	kernel     kernel.NFTables
 	family     program.Family
 	generation uint32 // of nf_tables, before the image was read
@@ -72,7 +72,7 @@ func (r *imageReader) readRows() error {
 	wanted := map[program.SetID]map[uint32]uint32{} // the largest number of slots
 	total := uint32(0)
 	for _, id := range slotSets() {
-		wanted[id], im.Rows[id] = map[uint32]uint32{}, map[uint32]mirror.Row{}
+		wanted[id], im.Rows[id] = map[uint32]uint32{}, map[uint32]elements.Row{}
 	}
 	wantTable := func(value, slots uint32) {
 		if value&program.PortMask == 0 {
@@ -116,7 +116,7 @@ func (r *imageReader) readRows() error {
 // askRows asks for the slots of known pools and tables.
 func (r *imageReader) askRows(id program.SetID, wanted map[uint32]uint32) error {
 	for _, number := range slices.Sorted(maps.Keys(wanted)) {
-		var slots mirror.Row
+		var slots elements.Row
 		if err := kernel.ReadRow(r.kernel, r.family, program.SetNames[id], number, wanted[number], slots.Append); err != nil {
 			return err
 		}

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/verdict-proxy/verdict/nft/contents/mirror"
+	"github.com/verdict-proxy/verdict/nft/contents/elements"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
@@ -65,7 +65,7 @@ func (tb *Table) LoadAll(found kernel.Existing, k kernel.NFTables) error {
 // To add an element that is there does no harm.
 type presence struct {
 	elements map[string]kernel.Found
-	rows     map[uint32]mirror.Row
+	rows     map[uint32]elements.Row
 }
 
 // take takes an element out, and returns what the kernel has of it.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
-	"github.com/verdict-proxy/verdict/nft/contents/mirror"
+	"github.com/verdict-proxy/verdict/nft/contents/elements"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
@@ -19,7 +19,7 @@ import (
 // Table is one family's table in the kernel: what it is to have, and what the engine knows of it.
 type Table struct {
 	form
-	Want   *mirror.Contents
+	Want   *elements.Contents
 	Counts counts
 
 	image *imageReader   // what the kernel has, until the first Apply
@@ -30,7 +30,7 @@ type Table struct {
 }
 
 func New(f program.Family, affinitySize, affinityShare uint32, owner bool) *Table {
-	tb := &Table{form: form{Family: f, Defs: program.Program{Family: f}.Sets()}, Want: mirror.New(f, affinityShare)}
+	tb := &Table{form: form{Family: f, Defs: program.Program{Family: f}.Sets()}, Want: elements.New(f, affinityShare)}
 	tb.Owner.Wanted = owner
 	if affinitySize > 0 {
 		tb.Defs[program.Affinity].Size = affinitySize
@@ -127,14 +127,14 @@ func (tb *Table) Adopt(k kernel.NFTables) error {
 	if tb.image, err = tb.readImage(k); err != nil {
 		return err
 	}
-	var was *mirror.Image
+	var was *elements.Image
 	if tb.image != nil {
 		was = tb.image.Image
 	}
-	var tokens []mirror.EarlierToken
+	var tokens []elements.EarlierToken
 	for _, set := range []program.SetID{program.StickyEndpoints, program.StickyAddresses} {
 		read := k.DumpElements(tb.Family, set.Name(), func(e kernel.Found) {
-			if token, ok := mirror.ReadToken(tb.Family, e.Key, e.Data, e.Comment); ok {
+			if token, ok := elements.ReadToken(tb.Family, e.Key, e.Data, e.Comment); ok {
 				tokens = append(tokens, token)
 			}
 		})
@@ -156,7 +156,7 @@ func (tb *Table) readImage(k kernel.NFTables) (*imageReader, error) {
 	if err != nil || !tb.canBeRead(was) {
 		return nil, err
 	}
-	r := &imageReader{Image: mirror.NewImage(), kernel: k, family: tb.Family, generation: generation}
+	r := &imageReader{Image: elements.NewImage(), kernel: k, family: tb.Family, generation: generation}
 	for _, read := range []func() error{r.readStamps, r.readPools, r.readClasses, r.readHashed, r.readRows} {
 		err = read()
 		if errors.Is(err, unix.ENOENT) {
@@ -177,7 +177,7 @@ const CheckParts = 120
 // because rules fill it. Any goroutine may read them.
 type counts [program.SetCount]atomic.Int64
 
-func (c *counts) note(want *mirror.Contents) {
+func (c *counts) note(want *elements.Contents) {
 	for id := range program.SetCount {
 		c[id].Store(int64(want.Count(id)))
 	}

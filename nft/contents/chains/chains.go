@@ -17,7 +17,7 @@ import (
 const spareClasses = 16
 
 // InUse owns the chains that service ports need beside the fixed ones: those of classes, and those of groups of
-// prefix lengths. It numbers the classes. Their number is bounded (mirror/limits.go), so there is always a number for one more.
+// prefix lengths. It numbers the classes. Their number is bounded (elements/limits.go), so there is always a number for one more.
 type InUse struct {
 	ledger  *ledger.Ledger
 	entries map[program.Class]*classEntry

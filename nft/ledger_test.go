@@ -8,7 +8,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/table"
 )
 
-// render prints both tables from the engine's mirror.
+// render prints both tables from the engine's ledger.
 func (e *Engine) render() string {
 	t := &program.Transaction{}
 	for _, tb := range e.tables {

@@ -1,4 +1,4 @@
-// Package mirror turns service ports into elements and enters these into the ledger of a table. It owns what elements are made of:
+// Package elements turns service ports into elements and enters these into the ledger of a table. It owns what elements are made of:
 // numbers, classes, slots, ordinals. It does no I/O, and does not know what becomes of a transaction.
 //
 // The files, in the order in which to read them:
@@ -12,4 +12,4 @@
 //	globals.go    elements that belong to no service port
 //	answers.go    the frontends that endpoints answer for
 //	earlier.go    numbers and slots of an earlier process
-package mirror
+package elements
