@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"hash/maphash"
+
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -21,6 +23,7 @@ type Ledger struct {
 	accounts []*Account
 	pending  []*Account
 	shards   map[shard]*Account
+	seed     maphash.Seed           // of the shards: nobody can write many elements of one of them
 	sharded  [program.SetCount]bool // sets with shards
 	nobody   *Account               // has what nobody wants
 	ranges   *Account               // has all elements of sets of ranges
@@ -38,8 +41,6 @@ type Account struct {
 	place   int           // in Ledger.accounts
 	pending bool          // it is in Ledger.pending
 	closed  bool          // it goes when the kernel has nothing of it
-	slow    bool          // nothing refers to its elements: they can go in several transactions
-	version uint64        // counts the lists that were wanted
 	changes int
 }
 
@@ -54,7 +55,7 @@ func (a *Account) Wanted() Content { return a.wanted }
 
 // New returns a ledger. comment returns the comment of an element.
 func New(f program.Family, comment func(owner string, r *Record) string) *Ledger {
-	l := &Ledger{family: f, defs: program.Program{Family: f}.Sets(), comment: comment, shards: map[shard]*Account{}}
+	l := &Ledger{family: f, defs: program.Program{Family: f}.Sets(), comment: comment, shards: map[shard]*Account{}, seed: maphash.MakeSeed()}
 	l.nobody = l.Open("")
 	return l
 }
@@ -85,12 +86,6 @@ func (l *Ledger) Close(a *Account) {
 	l.await(a)
 }
 
-// CloseSlowly does the same for elements that nothing refers to. They go in as many transactions as it takes.
-func (l *Ledger) CloseSlowly(a *Account) {
-	l.Close(a)
-	a.slow = true
-}
-
 // Want replaces what an owner wants. A list that is equal to the one before keeps that one's memory.
 func (l *Ledger) Want(a *Account, next Content) {
 	if r, is := next.(Records); is && len(r) == 0 {
@@ -108,7 +103,6 @@ func (l *Ledger) Want(a *Account, next Content) {
 	})
 	if changed {
 		a.wanted = next
-		a.version++
 		l.await(a)
 	}
 }

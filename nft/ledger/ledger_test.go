@@ -393,6 +393,37 @@ func TestCursor(t *testing.T) {
 	}
 }
 
+// TestCursorAfterAnother: the account that takes the place of one that goes is visited from its beginning.
+func TestCursorAfterAnother(t *testing.T) {
+	l := New(program.IPv4, comment)
+	records := func(n, length int) (out Records) {
+		for i := range n {
+			out = out.Append(Record{Set: program.Services, Key: word(i), Data: bytes.Repeat([]byte{1}, length)})
+		}
+		return out
+	}
+	goes, last := l.Open("goes"), l.Open("last")
+	l.Want(goes, records(20, 4))
+	l.Want(last, records(20, 9))
+	l.Settle()
+	c := l.Cursor()
+	c.Next(100, func(*Account, *Record) {}) // last
+	c.Next(3, func(*Account, *Record) {})
+	l.Close(goes)
+	l.Settle()
+	n := 0
+	for c.Left() {
+		c.Next(3, func(a *Account, r *Record) {
+			if n++; a != last || len(r.Data) != 9 {
+				t.Fatalf("an element of %q with %d bytes of data", a.Owner(), len(r.Data))
+			}
+		})
+	}
+	if n != 20 {
+		t.Errorf("%d elements were visited, want all 20 of the account that took the place", n)
+	}
+}
+
 // TestEditKeepsTheOld: a list that the kernel has is not changed in place.
 func TestEditKeepsTheOld(t *testing.T) {
 	old := Records{}.Append(Record{Set: program.Services, Key: word(1), Data: word(2)})

@@ -102,7 +102,7 @@ type Cursor struct {
 	l        *Ledger
 	account  int // the accounts before this one are left
 	place    int
-	version  uint64
+	of       Content // that the place is in
 	restarts int
 }
 
@@ -122,14 +122,14 @@ func (c *Cursor) Next(most int, visit func(*Account, *Record)) {
 		return
 	}
 	a := c.l.accounts[c.account-1]
-	if c.place > 0 && a.version != c.version {
+	if c.place > 0 && !identical(c.of, a.applied) {
 		c.place = 0
 		if c.restarts++; c.restarts > maxRestarts {
 			c.next()
 			return
 		}
 	}
-	c.version = a.version
+	c.of = a.applied
 	var r Record
 	for range most {
 		var ok bool
@@ -157,4 +157,14 @@ func (c *Cursor) Part(parts int, visit func(*Account, *Record)) {
 	}
 }
 
-func (c *Cursor) next() { c.account, c.place, c.restarts = c.account-1, 0, 0 }
+func (c *Cursor) next() { c.account, c.place, c.of, c.restarts = c.account-1, 0, nil, 0 }
+
+// identical reports whether two lists are the same one in memory. Places in one are places in the other.
+func identical(a, b Content) bool {
+	x, isX := a.(Records)
+	y, isY := b.(Records)
+	if isX && isY {
+		return len(x) == len(y) && (len(x) == 0 || &x[0] == &y[0])
+	}
+	return isX == isY && a == b
+}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"encoding/binary"
+	"hash/maphash"
 
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -12,23 +13,19 @@ import (
 // Some elements are there as long as at least one owner wants them. Each of these owners has a record of the element, and the
 // shard has one whose data is the number of those owners.
 
-const shards = 512
+const shards = 4096
 
 type shard struct {
 	set program.SetID
-	n   uint32
+	n   uint64
 }
 
 // isShared reports whether owners share the elements of a set, and the shards count the owners of each.
 func isShared(id program.SetID) bool { return id == program.ClusterIPs || id == program.Hairpin }
 
-// shardOf is the account that has a key of a set. Its number is the same in each process.
+// shardOf is the account that has a key of a set.
 func (l *Ledger) shardOf(set program.SetID, key []byte) *Account {
-	h := uint32(2166136261) // FNV-1a
-	for _, b := range key {
-		h = (h ^ uint32(b)) * 16777619
-	}
-	at := shard{set, h % shards}
+	at := shard{set, maphash.Bytes(l.seed, key) % shards}
 	if l.shards[at] == nil {
 		a := l.Open("")
 		a.shard, l.shards[at], l.sharded[set] = set, a, true
@@ -68,7 +65,6 @@ func (l *Ledger) share(r *Record, by int) {
 	}
 	next := Record{Set: r.Set, Key: r.Key, Data: binary.NativeEndian.AppendUint32(nil, uint32(owners))}
 	a.wanted = records.edit(next, owners == 0)
-	a.version++
 	l.counts[r.Set] += by
 	l.await(a)
 }
