@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
@@ -132,7 +131,7 @@ func TestWhoMayBeAsked(t *testing.T) {
 			problems := w.Set(svc, nil, []plan.Choice{{Protocol: state.TCP, At: at}})
 			asks, _ := w.checks.Counts()
 			looks, _ := w.looks.Counts()
-			suspicions := len(w.kernel.fresh([]inspect.Suspect{{Endpoint: at, Packets: 1}}))
+			suspicions := len(w.kernel.fresh([]Suspicion{{Endpoint: at, Packets: 1}}))
 			may, want := asks+looks+suspicions, 0
 			if folder && tt.fromFolder || !folder && tt.api {
 				want = 3

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
-	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
@@ -404,12 +403,12 @@ func TestEventTellsNoHost(t *testing.T) {
 func TestFullSets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const seconds, limit, timeout = 100, 16384, 5 * time.Second // of a set, as package program declares it
-		full, reads := make([]inspect.Suspect, 2*limit), 0
+		full, reads := make([]Suspicion, 2*limit), 0
 		for i := range full {
 			full[i].Endpoint = numbered(i, 80)
 		}
 		w := newWorld(t, func(o *Options) {
-			o.Suspicions = func(bool) ([]inspect.Suspect, error) { reads++; return full, nil }
+			o.Suspicions = func(bool) ([]Suspicion, error) { reads++; return full, nil }
 		})
 		for range seconds * time.Second / lookPeriod {
 			w.look(t.Context())

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -16,7 +15,7 @@ import (
 type kernel struct {
 	*permit
 	refusals atomic.Bool // a Service has asked for it
-	seen     map[inspect.Suspect]bool
+	seen     map[Suspicion]bool
 	failing  bool // the latest reading failed
 }
 
@@ -29,7 +28,7 @@ const (
 
 // look returns what the kernel noticed since the last call, and about how much processor time that took. The time is not measured:
 // on a busy node, a look waits for a processor more often than it has one.
-func (k *kernel) look() ([]inspect.Suspect, time.Duration) {
+func (k *kernel) look() ([]Suspicion, time.Duration) {
 	list, err := k.Suspicions(k.refusals.Load())
 	if failed := err != nil; failed != k.failing {
 		k.failing = failed
@@ -43,9 +42,9 @@ func (k *kernel) look() ([]inspect.Suspect, time.Duration) {
 }
 
 // fresh returns those of the suspicions that are new, or have more packets, since the last call.
-func (k *kernel) fresh(list []inspect.Suspect) (out []inspect.Suspect) {
+func (k *kernel) fresh(list []Suspicion) (out []Suspicion) {
 	before := k.seen
-	k.seen = make(map[inspect.Suspect]bool, len(list))
+	k.seen = make(map[Suspicion]bool, len(list))
 	for _, s := range list {
 		if k.refuses(s.Endpoint) {
 			continue

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
@@ -21,9 +20,9 @@ import (
 func TestLook(t *testing.T) {
 	asked := 0
 	notice := func(o *Options) {
-		o.Suspicions = func(bool) ([]inspect.Suspect, error) {
+		o.Suspicions = func(bool) ([]Suspicion, error) {
 			asked++
-			return []inspect.Suspect{{Endpoint: at(1), Refusing: true}}, nil
+			return []Suspicion{{Endpoint: at(1), Refusing: true}}, nil
 		}
 	}
 	w := newWorld(t, notice)
@@ -205,10 +204,10 @@ func TestStatusOrder(t *testing.T) {
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		var noticed []inspect.Suspect
+		var noticed []Suspicion
 		answer := probe.Answer{Connected: true}
 		w := newWorld(t, func(o *Options) {
-			o.Suspicions = func(bool) ([]inspect.Suspect, error) { mu.Lock(); defer mu.Unlock(); return noticed, nil }
+			o.Suspicions = func(bool) ([]Suspicion, error) { mu.Lock(); defer mu.Unlock(); return noticed, nil }
 			o.Ask = func(_ context.Context, q *probe.Question) probe.Answer {
 				mu.Lock()
 				defer mu.Unlock()
@@ -231,7 +230,7 @@ func TestRun(t *testing.T) {
 		}
 		failed("all are good", time.Second, 0)
 		mu.Lock()
-		noticed, answer = []inspect.Suspect{{Endpoint: at(1), Packets: 1}}, probe.Answer{Fault: probe.NoAnswer}
+		noticed, answer = []Suspicion{{Endpoint: at(1), Packets: 1}}, probe.Answer{Fault: probe.NoAnswer}
 		mu.Unlock()
 		failed("one does not answer", time.Second, 1)
 		mu.Lock()

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
-	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
@@ -113,7 +112,7 @@ func (m *Monitor) look(ctx context.Context) {
 }
 
 // suspect hands suspicions to the detector.
-func (m *Monitor) suspect(list []inspect.Suspect) {
+func (m *Monitor) suspect(list []Suspicion) {
 	if len(list) == 0 {
 		return
 	}

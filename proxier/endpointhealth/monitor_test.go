@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
-	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
@@ -38,7 +37,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 		Settings: &s, Store: state.NewStore(), Log: slog.New(slog.DiscardHandler), Report: func(r Report) { w.reports = append(w.reports, r) },
 		MayWrite: func(string, time.Time) bool { return true }, Cost: func(state.CheckKind) time.Duration { return 0 },
 		Ask:        func(_ context.Context, q *probe.Question) probe.Answer { return w.answerOf(q.At) },
-		Suspicions: func(bool) ([]inspect.Suspect, error) { return nil, nil },
+		Suspicions: func(bool) ([]Suspicion, error) { return nil, nil },
 	}
 	change(&o)
 	w.Monitor = New(o)
@@ -153,9 +152,9 @@ func (w *world) wants(what string, got []netip.AddrPort, want ...netip.AddrPort)
 
 // suspectAt has the kernel notice endpoints.
 func (w *world) suspectAt(list ...netip.AddrPort) {
-	var suspicions []inspect.Suspect
+	var suspicions []Suspicion
 	for _, at := range list {
-		suspicions = append(suspicions, inspect.Suspect{Endpoint: at, Packets: 1})
+		suspicions = append(suspicions, Suspicion{Endpoint: at, Packets: 1})
 	}
 	w.walker.budget = schedule.Bucket{}
 	w.suspect(w.kernel.fresh(suspicions))
@@ -317,7 +316,7 @@ func TestReadyBeforeItListens(t *testing.T) {
 		w.wants(name+": before", w.settle(web), pool...)
 		for i, refusing := range tt.reasons {
 			w.walker.budget = schedule.Bucket{}
-			w.suspect([]inspect.Suspect{{Endpoint: tt.late, Refusing: refusing, Packets: uint64(i + 1)}})
+			w.suspect([]Suspicion{{Endpoint: tt.late, Refusing: refusing, Packets: uint64(i + 1)}})
 			w.settle(web)
 		}
 		want := slices.Clone(pool)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
-	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -26,7 +25,7 @@ type Options struct {
 	APIServers []netip.AddrPort
 	// Suspicions reads what the kernel noticed lately, with refusing endpoints or without. It is not called if the
 	// settings turn the detection off.
-	Suspicions func(refusing bool) ([]inspect.Suspect, error)
+	Suspicions func(refusing bool) ([]Suspicion, error)
 	// Ask asks an endpoint, and Cost says how much processor time that takes. Used is how much this process used; nil: unknown.
 	Ask    func(context.Context, *probe.Question) probe.Answer
 	Cost   func(state.CheckKind) time.Duration
@@ -37,6 +36,13 @@ type Options struct {
 	// MayWrite reports whether a line about a namespace may be logged.
 	MayWrite func(namespace string, now time.Time) bool
 	Log      *slog.Logger
+}
+
+// Suspicion is an endpoint that the kernel noticed.
+type Suspicion struct {
+	Endpoint netip.AddrPort
+	Refusing bool
+	Packets  uint64 // since it was noticed first
 }
 
 // Remembered is a failure that outlives the process, so that a restart brings no failed endpoint back.

@@ -156,14 +156,9 @@ func (w *walker) witnesses(doubts map[string]suspicion.Doubts) []witness {
 // lose one of them alone. Tenants write endpoints and the names of their nodes, so bad
 // answers in one namespace exclude nobody else's endpoints: those on nodes without bad answers are only preferred.
 func (w *walker) elsewhere(doubts map[string]suspicion.Doubts) map[string][]netip.AddrPort {
-	all, failing, is4 := w.Store.Slices(), map[string]bool{}, map[bool]bool{}
+	all := w.Store.Slices()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	for _, of := range doubts {
-		maps.Copy(failing, of.Nodes)
-		for a := range of.Addrs {
-			is4[a.Is4()] = true
-		}
-	}
+	failing, is4 := whereInDoubt(doubts)
 	better, others := map[string][]netip.AddrPort{}, map[string][]netip.AddrPort{}
 	for _, sl := range all {
 		namespace := sl.Service.Namespace
@@ -191,6 +186,18 @@ func (w *walker) elsewhere(doubts map[string]suspicion.Doubts) map[string][]neti
 		better[namespace] = append(better[namespace], list...)
 	}
 	return better
+}
+
+// whereInDoubt returns the nodes on which endpoints gave bad answers, and whether some of these are of IPv4, and of IPv6.
+func whereInDoubt(doubts map[string]suspicion.Doubts) (nodes map[string]bool, is4 map[bool]bool) {
+	nodes, is4 = map[string]bool{}, map[bool]bool{}
+	for _, of := range doubts {
+		maps.Copy(nodes, of.Nodes)
+		for a := range of.Addrs {
+			is4[a.Is4()] = true
+		}
+	}
+	return nodes, is4
 }
 
 // servers chooses API servers elsewhere. A cluster IP may lead to one on this node.

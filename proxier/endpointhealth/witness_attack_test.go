@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -142,9 +141,9 @@ func newSilentTenant(t *testing.T, folder, server bool, others int) *silentTenan
 		if folder {
 			o.Settings.Manifests = "/etc/verdict"
 		}
-		o.Suspicions = func(bool) (list []inspect.Suspect, err error) {
+		o.Suspicions = func(bool) (list []Suspicion, err error) {
 			for _, of := range append(silent, at(1)) {
-				list = append(list, inspect.Suspect{Endpoint: of, Packets: uint64(time.Since(begin) / time.Second)})
+				list = append(list, Suspicion{Endpoint: of, Packets: uint64(time.Since(begin) / time.Second)})
 			}
 			return list, nil
 		}

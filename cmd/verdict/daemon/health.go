@@ -74,8 +74,13 @@ func defaultCheck(s *config.Settings) (*state.HealthCheck, error) {
 	return &c, nil
 }
 
-func (k *kernelSide) readSuspects(refusing bool) ([]inspect.Suspect, error) {
-	return inspect.ReadSuspects(k.suspects, k.families, refusing)
+func (k *kernelSide) readSuspects(refusing bool) ([]endpointhealth.Suspicion, error) {
+	found, err := inspect.ReadSuspects(k.suspects, k.families, refusing)
+	list := make([]endpointhealth.Suspicion, len(found))
+	for i, s := range found {
+		list[i] = endpointhealth.Suspicion(s)
+	}
+	return list, err
 }
 
 // Health passes what happened to endpoints to metrics and Events.
