@@ -254,6 +254,7 @@ func TestTablesLeaveBetweenChanges(t *testing.T) {
 		time.Sleep(3 * piecePause)
 		w.change(7)
 		time.Sleep(w.pace.minPeriod)
+		synctest.Wait() // the pass begins at the same time
 		if at := w.rules.endpoints(t, "default/web:http"); len(at) != 1 || slots() < all/2 {
 			t.Errorf("the other Service has the endpoints %v when %d slots are left", at, slots())
 		}
