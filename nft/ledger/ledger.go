@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"hash/maphash"
+	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -29,6 +30,7 @@ type Ledger struct {
 	ranges   *Account               // has all elements of sets of ranges
 	counts   [program.SetCount]int
 	fixes    map[*Account][]fix
+	empty    bool // the kernel has nothing
 }
 
 // Account is what one owner wants and what the kernel has of that. Its fields belong to the ledger.
@@ -144,6 +146,9 @@ func (l *Ledger) Accounts(each func(*Account)) {
 
 // Write writes what is pending to a transaction.
 func (l *Ledger) Write(w program.Writer) {
+	if l.empty {
+		l.reserve(w)
+	}
 	intervals := map[program.SetID]bool{}
 	for _, a := range l.pending {
 		l.write(w, a, intervals)
@@ -156,6 +161,18 @@ func (l *Ledger) Write(w program.Writer) {
 			w.Sort(id) // so that equal changes make equal transactions
 		}
 	}
+}
+
+// reserve makes room for all elements, so that no list grows in steps.
+func (l *Ledger) reserve(w program.Writer) {
+	const perElement = 24 // bytes of the key and data of most
+	all := 0
+	for id, n := range l.counts {
+		all += n
+		c := &w.Changes[w.Family.Index()][id]
+		c.Add = slices.Grow(c.Add, n)
+	}
+	w.Arena = slices.Grow(w.Arena, perElement*all)
 }
 
 // WriteSet writes what is pending in the elements of one set that belong to no single owner.
@@ -275,7 +292,7 @@ func (l *Ledger) settle(of func(*Account) bool) {
 	}
 	clear(l.pending[len(rest):])
 	if l.pending = rest; len(rest) == 0 {
-		l.pending = nil // the list of the first transaction is long
+		l.pending, l.empty = nil, false // the list of the first transaction is long
 	}
 }
 

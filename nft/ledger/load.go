@@ -31,6 +31,7 @@ func (l *Ledger) Assume() {
 // Forget notes that the kernel has nothing.
 func (l *Ledger) Forget() {
 	l.Assume()
+	l.empty = true
 	for _, a := range l.accounts {
 		if a.wanted != nil {
 			a.applied = nil
