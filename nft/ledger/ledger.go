@@ -11,7 +11,7 @@ import (
 //
 //	Want, Put, Drop            wanted
 //	                             |     what differs is pending -> Write -> a transaction
-//	Assume, Forget, Found      applied                                        |
+//	Assume, Forget, Correct    applied                                        |
 //	                             ^------------------ Settle <---- the kernel has it
 //
 // Each element has one owner, which has an account. After a transaction that the kernel refused, or whose outcome nobody knows,
@@ -109,7 +109,7 @@ func (l *Ledger) Want(a *Account, next Content) {
 	}
 }
 
-// Set gives one key of an account other data; nil: the account has the key no longer.
+// Set gives one key of an account other data, or drops the key.
 func (l *Ledger) Set(a *Account, r Record, drop bool) {
 	records, _ := a.wanted.(Records)
 	l.Want(a, records.edit(r, drop))

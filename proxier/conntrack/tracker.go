@@ -250,7 +250,7 @@ func (t *Tracker) note(f Frontend, is *tracked, look bool, namespace string) {
 	t.suspects[namespace][f] = is
 }
 
-// forget lets go of a frontend that no port serves, and that a namespace changed last.
+// forget deletes the record of a frontend that no port serves, and that a namespace changed last.
 func (t *Tracker) forget(f Frontend, is *tracked, namespace string) {
 	delete(t.frontends, f)
 	delete(t.suspects[namespace], f)
