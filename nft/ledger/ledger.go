@@ -340,6 +340,3 @@ func each(c Content, visit func(*Record)) {
 		place = next
 	}
 }
-
-// Visit visits what an owner wants.
-func (a *Account) Visit(visit func(*Record)) { each(a.wanted, visit) }
