@@ -1,16 +1,21 @@
 #!/bin/bash
 # packages.sh: write a .deb and a .rpm for each of amd64 and arm64 into bin/packages: the binary, the systemd unit, man
-# pages and shell completion. The same commit and version give the same packages. OUT and ARCHITECTURES name another folder
+# pages, shell completion, and scripts for installation, upgrade and removal. The same commit and version give the same packages. OUT and ARCHITECTURES name another folder
 # and fewer architectures.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export SOURCE_DATE_EPOCH
-# The version of a package begins with a digit: v1.2.3-4-gabcdef becomes 1.2.3+4.gabcdef, and a bare revision 0.0.0+REVISION.
+# Versions sort as the builds came: v1.2.3-rc.1 becomes 1.2.3~rc.1, v1.2.3-4-gabcdef (the fourth commit after the tag)
+# 1.2.3+4.gabcdef, and a bare revision 0.0.0+DATE.REVISION.
 version=${VERSION#v}
-case $version in [0-9]*.*) ;; *) version=0.0.0+$version ;; esac
-PACKAGE_VERSION=${version/-/+}
-PACKAGE_VERSION=${PACKAGE_VERSION//-/.}
+if [[ $version =~ ^([0-9][^-]*\.[^-]*)(-[a-z]+\.?[0-9]+)?(-[0-9]+-g[0-9a-f]+)?(-dirty)?$ ]]; then
+	after=${BASH_REMATCH[3]:-${BASH_REMATCH[4]:+-0}}${BASH_REMATCH[4]}
+	version=${BASH_REMATCH[1]}${BASH_REMATCH[2]/-/\~}${after/-/+}
+else
+	version=0.0.0+$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S).$version
+fi
+PACKAGE_VERSION=${version//-/.}
 export PACKAGE_VERSION
 
 root=$(pwd)
@@ -21,7 +26,12 @@ CGO_ENABLED=0 go build -trimpath -tags man -o "$stage/generate" ./cmd/verdict # 
 gzip -9n "$stage"/man/*
 for shell in bash zsh fish; do "$stage/generate" completion $shell >"$stage/verdict.$shell"; done
 sed 's,/usr/local/bin/verdict,/usr/bin/verdict,g' config/deploy/verdict.service >"$stage/verdict.service"
-cp -r LICENSE config/deploy/{README.md,loadbalancer.schema.json,examples} "$stage"
+cp -r LICENSE .github/CHANGELOG.md config/deploy/{loadbalancer.schema.json,examples,package} "$stage"
+# In the packaged README, links to other documents lead to those of this revision.
+source=https://github.com/verdict-proxy/verdict/blob/${REVISION:-main}/config/deploy
+sed -E "s,\]\(([^#:)][^:)]*)\),]($source/\1),g" config/deploy/README.md >"$stage/README.md"
+printf 'verdict (%s) unstable; urgency=medium\n\n  * What changed is in CHANGELOG.md, beside this file.\n\n -- %s  %s\n' "$PACKAGE_VERSION" \
+	"$(sed -n 's/^maintainer: //p' config/deploy/nfpm.yaml)" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$stage/changelog.gz"
 CGO_ENABLED=0 go build -C config/deploy/tools -o "$stage/tools" .
 out=$(realpath -m "${OUT:-bin/packages}")
 mkdir -p "$out"

@@ -17,8 +17,8 @@ func stage(t *testing.T, age time.Duration) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{
-		"verdict", "verdict.service", "man/verdict.8.gz", "verdict.bash", "verdict.zsh", "verdict.fish", "LICENSE", "README.md",
-		"loadbalancer.schema.json", "examples/web.yaml",
+		"verdict", "verdict.service", "man/verdict.8.gz", "verdict.bash", "verdict.zsh", "verdict.fish", "LICENSE", "README.md", "CHANGELOG.md", "changelog.gz", "package/default", "package/copyright", "package/lintian-overrides",
+		"package/postinst.sh", "package/prerm.deb.sh", "package/postrm.deb.sh", "package/prerm.rpm.sh", "loadbalancer.schema.json", "examples/web.yaml",
 	} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -95,5 +95,32 @@ func checkContent(t *testing.T, file string) {
 		if !strings.Contains(string(out), " ."+path+"\n") {
 			t.Errorf("the package lacks %s:\n%s", path, out)
 		}
+	}
+}
+
+// TestPackageVersions: the version of a package, as packages.sh makes it from that of a build, sorts as the builds came.
+func TestPackageVersions(t *testing.T) {
+	text, err := os.ReadFile("packages.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, script, _ := strings.Cut(string(text), "version=${VERSION#v}\n")
+	script, _, _ = strings.Cut(script, "\nexport PACKAGE_VERSION")
+	before := "0"
+	for _, version := range []string{
+		"3f00ba1 1790000000", "0a00ba1 1790000001", "0a00ba1-dirty 1790000001", "v1.0.0-rc.1", "v1.0.0-rc.2", "v1.0.0-rc.2-dirty", "v1.0.0-rc.2-1-g3f00ba1", "v1.0.0",
+		"v1.0.0-dirty", "v1.0.0-9-gffffff1", "v1.0.0-10-g0a00ba1", "v1.0.0-10-g0a00ba1-dirty", "v1.0.1-rc.1",
+	} {
+		name, date, _ := strings.Cut(version, " ")
+		cmd := exec.Command("bash", "-euc", "version=${VERSION#v}\n"+script+"\nprintf %s \"$PACKAGE_VERSION\"")
+		cmd.Env = append(os.Environ(), "VERSION="+name, "SOURCE_DATE_EPOCH="+date)
+		now, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("dpkg", "--compare-versions", before, "lt", string(now)).CombinedOutput(); err != nil {
+			t.Errorf("%s is %s, which does not come after %s: %v %s", version, now, before, err, out)
+		}
+		before = string(now)
 	}
 }
