@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -42,6 +43,11 @@ func TestFieldsOfPort(t *testing.T) {
 		"Formerly":         "there is no such port",
 		"Created":          "it decides between Services with the same endpoint; see TestAuthorsOfAnEndpoint",
 		"Cluster[1].Local": "Local says it of the same endpoint", "Local[0].Local": "Cluster says it of the same endpoint",
+	}
+	for pool, n := range map[string]int{"Cluster": 2, "Local": 1} {
+		for i := range n {
+			reasons[fmt.Sprintf("%s[%d].Weight", pool, i)] = "nft has slots"
+		}
 	}
 	for path, changed := range fields.Each(port) {
 		if changed.Affinity != port.Affinity {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestTransitionsInMemory makes the random changes of TestTransitions over a kernel in memory, which shows less and needs no
@@ -302,7 +303,7 @@ func (w *world) frontends(id portID, protocol uint8) []contents.Frontend {
 func (w *world) frontend(f program.Family) contents.Frontend {
 	fe := contents.Frontend{
 		Addr: w.address(f, 96, w.rand.IntN(8)), Port: uint16(80 + w.rand.IntN(3)),
-		Pool: program.PoolChoice(w.rand.IntN(4)), Refusal: program.Refusal(w.rand.IntN(3)), Masquerade: contents.Masquerade(w.rand.IntN(3)), IPVS: w.one(4),
+		Pool: program.PoolChoice(w.rand.IntN(4)), Refusal: program.Refusal(w.rand.IntN(3)), Masquerade: serviceport.Masquerade(w.rand.IntN(3)), IPVS: w.one(4),
 	}
 	if w.one(4) {
 		fe.Addr = netip.Addr{}

@@ -152,7 +152,7 @@ type place struct {
 }
 
 func (p place) String() string {
-	return fmt.Sprintf("%v %s port %d/%s", p.family, p.addr, p.port, p.protocol)
+	return fmt.Sprintf("%s %s port %d/%s", p.family.Version(), p.addr, p.port, p.protocol)
 }
 
 // model finds by plain search what the kernel must have.

@@ -13,6 +13,8 @@ import (
 
 	"github.com/moby/ipvs"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Header is what the kernel knows of a virtual server besides its key and its real servers.
@@ -216,26 +218,14 @@ func (s *Socket) SetTimeouts(t Timeouts) error {
 }
 
 // Protocol is an IP protocol number.
-type Protocol uint8
+type Protocol = serviceport.Protocol
 
 // The protocols that Services have and IPVS can balance.
 const (
-	TCP  Protocol = 6
-	UDP  Protocol = 17
-	SCTP Protocol = 132
+	TCP  = serviceport.TCP
+	UDP  = serviceport.UDP
+	SCTP = serviceport.SCTP
 )
-
-func (p Protocol) String() string {
-	switch p {
-	case TCP:
-		return "tcp"
-	case UDP:
-		return "udp"
-	case SCTP:
-		return "sctp"
-	}
-	return fmt.Sprintf("protocol %d", uint8(p))
-}
 
 // Key identifies a virtual server. A network namespace has at most one virtual server with a key, whichever tool made
 // it.

@@ -16,6 +16,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 const version = 1 // of the messages
@@ -152,12 +154,7 @@ const typeMask = 0x3fff // without the flags of an attribute
 
 func bigEndian(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
 
-func family(a netip.Addr) []byte {
-	if a.Is6() {
-		return nl.Uint16Attr(unix.AF_INET6)
-	}
-	return nl.Uint16Attr(unix.AF_INET)
-}
+func family(a netip.Addr) []byte { return nl.Uint16Attr(uint16(serviceport.FamilyOf(a))) }
 
 // address reads an address. The kernel writes 16 bytes, whatever the family is.
 func address(b []byte, family uint64) (netip.Addr, error) {

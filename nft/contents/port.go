@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Port is a service port: one port of a Service, in one family.
@@ -45,47 +46,17 @@ func (p *Port) KeepsPorts() bool {
 	return len(p.Cluster) > 0 && p.Cluster[0].Addr.Port() == 0 || len(p.Local) > 0 && p.Local[0].Addr.Port() == 0
 }
 
-// Endpoint is an address and port that connections are translated to.
-type Endpoint struct {
-	// Addr has the port 0 if connections keep their port. Either all endpoints of a service port have it, or none.
-	Addr netip.AddrPort
-	// Slots is how many slots of its pool the endpoint has, which is its share of the connections; 0 counts as 1.
-	Slots uint16
-	// Local means that the endpoint's connections to itself need masquerading: it is on this node, or its replies return
-	// through it.
-	Local bool
-}
+// A service port has endpoints and frontends, which have one of these modes.
+type (
+	Endpoint = serviceport.Endpoint
+	Frontend = serviceport.Frontend
+)
 
-// Frontend is an address and port at which clients reach a service port.
-type Frontend struct {
-	Addr netip.Addr // the zero Addr: a node port, at every node-port address
-	Port uint16
-	// EndPort is the last port of a range; 0: the frontend has one port. A node port has no range.
-	EndPort uint16
-
-	ClusterIP  bool // the program refuses packets to other ports of the address
-	Pool       program.PoolChoice
-	Refusal    program.Refusal
-	Masquerade Masquerade
-	// IPVS is set if a virtual server serves the packets that the pool does not take. The program lets them pass.
-	IPVS bool
-
-	// HoldsRefusals is set if the first refusal of a dead endpoint is not to reach the client. The protocol is TCP, and a
-	// pool serves the frontend.
-	HoldsRefusals bool
-
-	Firewalled bool // only clients in the port's Sources may use it; no meaning for a node port
-}
-
-// Masquerade is whose source addresses are replaced. Whatever the mode, connections to a cluster IP are masqueraded if
-// they do not come from pods.
-type Masquerade uint8
-
-// The modes.
+// The modes of masquerading.
 const (
-	NoMasquerade Masquerade = iota
-	MasqueradeAlways
-	MasqueradeNode // only connections from the node itself
+	NoMasquerade     = serviceport.NoMasquerade
+	MasqueradeAlways = serviceport.MasqueradeAlways
+	MasqueradeNode   = serviceport.MasqueradeNode
 )
 
 // Globals are the settings that belong to no service port.

@@ -14,6 +14,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/rule"
 )
 
 // Trace follows the packets of one flow.
@@ -189,11 +190,11 @@ func (t *Trace) describe(e *TraceEvent, kind uint32, handle uint64) {
 
 func (e *TraceEvent) readHeaders(f program.Family, network, transport []byte) {
 	p, n := program.Program{Family: f}, uint32(f.AddrLen())
-	if uint32(len(network)) < p.Family.DestinationOffset()+n || len(transport) < 4 {
+	if uint32(len(network)) < rule.DestinationOffset(p.Family)+n || len(transport) < 4 {
 		return
 	}
-	src, _ := netip.AddrFromSlice(network[p.Family.SourceOffset():][:n])
-	dst, _ := netip.AddrFromSlice(network[p.Family.DestinationOffset():][:n])
+	src, _ := netip.AddrFromSlice(network[rule.SourceOffset(p.Family):][:n])
+	dst, _ := netip.AddrFromSlice(network[rule.DestinationOffset(p.Family):][:n])
 	e.Src = netip.AddrPortFrom(src, binary.BigEndian.Uint16(transport))
 	e.Dst = netip.AddrPortFrom(dst, binary.BigEndian.Uint16(transport[2:]))
 }

@@ -276,8 +276,8 @@ func (w *walker) load(e expr.Any) (bool, error) {
 func (w *walker) network() []byte {
 	p := w.view.program
 	header := make([]byte, 40)
-	copy(header[p.Family.SourceOffset():], w.packet.Src.AsSlice())
-	copy(header[p.Family.DestinationOffset():], w.packet.Dst.AsSlice())
+	copy(header[rule.SourceOffset(p.Family):], w.packet.Src.AsSlice())
+	copy(header[rule.DestinationOffset(p.Family):], w.packet.Dst.AsSlice())
 	return header
 }
 

@@ -63,7 +63,7 @@ func (c Chain) Shape() ChainShape {
 const UnservedChain = "unserved"
 
 // refuse answers packets that match: TCP with a reset, others with an ICMP error.
-func refuse(f rule.Family, match ...rule.Statement) []rule.Rule {
+func refuse(f Family, match ...rule.Statement) []rule.Rule {
 	tcp := append(rule.Rule{rule.IsProtocol(unix.IPPROTO_TCP)}, match...)
 	others := append(rule.Rule{}, match...)
 	return []rule.Rule{append(tcp, rule.ResetTCP()), append(others, rule.Reject(f))}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/nft/rule"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // The program works on one 32-bit number, the scratch number. It is in the packet's priority field while the rules look
@@ -205,26 +206,22 @@ func parseDuration(s string) (d time.Duration) {
 	return d + below
 }
 
-// PoolChoice is which pool serves a frontend.
-type PoolChoice uint8
-
-// The choices.
-const (
-	NoPool      PoolChoice = iota // none: packets are refused, or IPVS serves them
-	ClusterPool                   // all endpoints
-	LocalPool                     // the endpoints on this node
-	// BySource is the cluster pool for pods and the node itself, and the local pool for other clients.
-	BySource
+// Which pool serves a frontend, and what happens to packets that it does not take.
+type (
+	PoolChoice = serviceport.Pool
+	Refusal    = serviceport.Refusal
 )
 
-// Refusal is what happens to packets that the frontend's pool does not take.
-type Refusal uint8
-
-// The refusals.
+// The choices and the refusals.
 const (
-	NoRefusal Refusal = iota
-	Reject            // a TCP client gets a reset, others get an ICMP error
-	Drop              // the client gets no answer
+	NoPool      = serviceport.NoPool
+	ClusterPool = serviceport.ClusterPool
+	LocalPool   = serviceport.LocalPool
+	BySource    = serviceport.BySource
+
+	NoRefusal = serviceport.NoRefusal
+	Reject    = serviceport.Reject
+	Drop      = serviceport.Drop
 )
 
 // TokenPrefix begins the names of chains that draw tokens.

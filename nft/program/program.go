@@ -7,31 +7,26 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/verdict-proxy/verdict/nft/rule"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TableName is the name of both tables, "ip verdict" and "ip6 verdict".
 const TableName = "verdict"
 
 // Family is an address family, which is also the family of one table.
-type Family = rule.Family
+type Family = serviceport.Family
 
 // The two families.
 const (
-	IPv4 = rule.IPv4
-	IPv6 = rule.IPv6
+	IPv4 = serviceport.IPv4
+	IPv6 = serviceport.IPv6
 )
 
 // Families lists both families, in the order in which tables are written.
 func Families() [2]Family { return [2]Family{IPv4, IPv6} }
 
 // FamilyOf is the family of an address.
-func FamilyOf(a netip.Addr) Family {
-	if a.Is4() {
-		return IPv4
-	}
-	return IPv6
-}
+func FamilyOf(a netip.Addr) Family { return serviceport.FamilyOf(a) }
 
 // Program is what one family's table consists of: its methods make the sets (sets.go), the chains and their rules
 // (chains.go). Besides the family, the rules of the fixed chains depend on the globals; everything else is the

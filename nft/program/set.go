@@ -215,8 +215,8 @@ func typeofHeader(desc, fieldNumber uint32) typeofExpr {
 
 func typeofDport() typeofExpr { return typeofHeader(protoDescTransport, 2) }
 
-func typeofDaddr(f rule.Family) typeofExpr {
-	if f == rule.IPv6 {
+func typeofDaddr(f Family) typeofExpr {
+	if f == IPv6 {
 		return typeofHeader(protoDescIPv6, 9)
 	}
 	return typeofHeader(protoDescIPv4, 12)
@@ -305,8 +305,8 @@ func printAddr(b []byte) string {
 	return a.String()
 }
 
-func addrType(f rule.Family) Type {
-	if f == rule.IPv6 {
+func addrType(f Family) Type {
+	if f == IPv6 {
 		return typeIPv6
 	}
 	return typeIPv4

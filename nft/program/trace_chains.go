@@ -50,8 +50,8 @@ func traceRule(flow Flow) rule.Rule {
 	}
 	r := rule.Rule{
 		rule.IsProtocol(flow.Protocol),
-		header("saddr "+flow.Src.String(), prog.Family.SourceOffset(), flow.Src.AsSlice()),
-		header("daddr "+flow.Dst.String(), prog.Family.DestinationOffset(), flow.Dst.AsSlice()),
+		header("saddr "+flow.Src.String(), rule.SourceOffset(prog.Family), flow.Src.AsSlice()),
+		header("daddr "+flow.Dst.String(), rule.DestinationOffset(prog.Family), flow.Dst.AsSlice()),
 		port("dport", 2, flow.DstPort),
 	}
 	if flow.SrcPort != 0 {

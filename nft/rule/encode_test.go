@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"github.com/google/nftables/expr"
+
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestSetOfProtocols: a rule names the anonymous set by its number in the batch. The digest does not depend on that number.
 func TestSetOfProtocols(t *testing.T) {
 	encode := func(set uint32) (digest uint64, all []byte) {
-		digest, err := Rule{{Exprs: protocolsLookup()}}.Encode(IPv4, set, func(body []byte) { all = append(all, body...) })
+		digest, err := Rule{{Exprs: protocolsLookup()}}.Encode(serviceport.IPv4, set, func(body []byte) { all = append(all, body...) })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // FirstRegister is the first 32-bit register (NFT_REG32_00). A concatenation fills the registers from here on.
@@ -53,8 +54,8 @@ func (k Key) load() []expr.Any {
 	return out
 }
 
-func Saddr(f Family) Field { return address(f, "saddr", f.SourceOffset()) }
-func Daddr(f Family) Field { return address(f, "daddr", f.DestinationOffset()) }
+func Saddr(f Family) Field { return address(f, "saddr", SourceOffset(f)) }
+func Daddr(f Family) Field { return address(f, "daddr", DestinationOffset(f)) }
 
 func address(f Family, name string, offset uint32) Field {
 	return Field{
@@ -99,7 +100,7 @@ func ReplySaddr(f Family) Field { return trackedAddress(f, "reply", "saddr", uni
 
 // trackedAddress is an address of the connection. IPv4 has the key; IPv6 has the key two numbers later.
 func trackedAddress(f Family, direction, end string, ctKey expr.CtKey, number uint32) Field {
-	if f == IPv6 {
+	if f == serviceport.IPv6 {
 		ctKey += unix.NFT_CT_SRC_IP6 - unix.NFT_CT_SRC_IP
 	}
 	return trackedField("ct "+direction+" "+f.String()+" "+end, f.AddrLen(), ctKey, number)
@@ -233,60 +234,21 @@ func NumberText(v uint32) string {
 }
 
 // ProtocolName is the name of a transport protocol; its number for others.
-func ProtocolName(proto uint8) string {
-	switch proto {
-	case unix.IPPROTO_TCP:
-		return "tcp"
-	case unix.IPPROTO_UDP:
-		return "udp"
-	case unix.IPPROTO_SCTP:
-		return "sctp"
-	}
-	return strconv.Itoa(int(proto))
-}
+func ProtocolName(proto uint8) string { return serviceport.Protocol(proto).String() }
 
-// Family is an address family, which is also the family of one table. The values are those of the kernel.
-type Family uint8
-
-// The two families.
-const (
-	IPv4 Family = unix.NFPROTO_IPV4
-	IPv6 Family = unix.NFPROTO_IPV6
-)
-
-// String is the family's name in nft syntax.
-func (f Family) String() string {
-	if f == IPv6 {
-		return "ip6"
-	}
-	return "ip"
-}
-
-func (f Family) Index() int {
-	if f == IPv6 {
-		return 1
-	}
-	return 0
-}
-
-// AddrLen is the length of an address in bytes.
-func (f Family) AddrLen() int {
-	if f == IPv6 {
-		return 16
-	}
-	return 4
-}
+// Family is the family of a table.
+type Family = serviceport.Family
 
 // SourceOffset and DestinationOffset are places in the network header (RFC 791, RFC 8200).
-func (f Family) SourceOffset() uint32 {
-	if f == IPv6 {
+func SourceOffset(f Family) uint32 {
+	if f == serviceport.IPv6 {
 		return 8
 	}
 	return 12
 }
 
-func (f Family) DestinationOffset() uint32 {
-	if f == IPv6 {
+func DestinationOffset(f Family) uint32 {
+	if f == serviceport.IPv6 {
 		return 24
 	}
 	return 16

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // This file has the statements about connections and answers.
@@ -80,7 +82,7 @@ func NotToThisNode() Statement {
 func TCPOnly() Statement { return Statement{Exprs: IsProtocol(unix.IPPROTO_TCP).Exprs} }
 
 func ICMP(f Family) Statement {
-	if f == IPv6 {
+	if f == serviceport.IPv6 {
 		return protocolIs("ipv6-icmp", unix.IPPROTO_ICMPV6)
 	}
 	return protocolIs("icmp", unix.IPPROTO_ICMP)

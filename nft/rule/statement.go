@@ -8,6 +8,8 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Statement is a part of a rule: its text in the form that nft 1.0.6 lists, and its expressions. A statement that nft
@@ -212,7 +214,7 @@ func isLocal(text string, of *expr.Fib, op expr.CmpOp) Statement {
 func ToLoopback() Statement {
 	load := &expr.Payload{
 		DestRegister: FirstRegister, Base: expr.PayloadBaseNetworkHeader,
-		Offset: IPv4.DestinationOffset(), Len: 1,
+		Offset: DestinationOffset(serviceport.IPv4), Len: 1,
 	}
 	return Compare("ip daddr 127.0.0.0/8", load, nil, expr.CmpOpEq, []byte{127})
 }
@@ -263,7 +265,7 @@ func ResetTCP() Statement {
 // Reject answers "port unreachable" (ICMP code 3, ICMPv6 code 4).
 func Reject(f Family) Statement {
 	code := uint8(3)
-	if f == IPv6 {
+	if f == serviceport.IPv6 {
 		code = 4
 	}
 	return Statement{Text: "reject", Exprs: []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}}}

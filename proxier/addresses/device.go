@@ -13,6 +13,8 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // device is a link of this host.
@@ -78,11 +80,7 @@ func remove(a netip.Addr, link int) error {
 
 // change sends a request about an address. The package comment says why the address looks as it does.
 func change(kind, flags int, a netip.Addr, link int) error {
-	family := unix.AF_INET
-	if a.Is6() {
-		family = unix.AF_INET6
-	}
-	header := nl.NewIfAddrmsg(family)
+	header := nl.NewIfAddrmsg(int(serviceport.FamilyOf(a)))
 	header.Prefixlen, header.Index = uint8(a.BitLen()), uint32(link)
 	request := nl.NewNetlinkRequest(kind, flags|unix.NLM_F_ACK)
 	request.AddData(header)

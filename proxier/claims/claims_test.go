@@ -72,7 +72,7 @@ func remaining(p *plan.Service) string {
 	var words []string
 	for _, port := range p.Ports {
 		for _, fe := range port.Frontends {
-			where := fmt.Sprintf("*%d:%d", port.Family, fe.Port)
+			where := fmt.Sprintf("*%s:%d", port.Family.Version()[3:], fe.Port)
 			if fe.Addr.IsValid() {
 				where = netip.AddrPortFrom(fe.Addr, fe.Port).String()
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // SetNodePortAddresses records the addresses at which node ports answer. It returns the Services with an external
@@ -83,7 +84,7 @@ func (c *Claims) spareHost(p *plan.Service) []state.Problem {
 			if fe.Kind != plan.ClusterIP || !c.atHost(fe.Addr) {
 				continue
 			}
-			fe.Masquerade = plan.MasqueradeAlways
+			fe.ClusterIP, fe.Masquerade = false, serviceport.MasqueradeAlways
 			if !slices.Contains(reported, fe.Addr) {
 				reported = append(reported, fe.Addr)
 				found.Add(fe.Kind.Field(), "%s is an address of this node: its other ports stay open, and all connections to the "+

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestClusterIPOfTheNode: a cluster IP that is an address of this node takes only the ports of its Service.
@@ -17,7 +17,7 @@ func TestClusterIPOfTheNode(t *testing.T) {
 		text := ""
 		for _, port := range p.Ports {
 			for _, fe := range port.Frontends {
-				text += map[plan.Masquerade]string{plan.MasqueradeOffCluster: "alone ", plan.MasqueradeAlways: "shared "}[fe.Masquerade]
+				text += map[serviceport.Masquerade]string{serviceport.NoMasquerade: "alone ", serviceport.MasqueradeAlways: "shared "}[fe.Masquerade]
 			}
 		}
 		for _, l := range lost {

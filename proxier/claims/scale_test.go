@@ -10,6 +10,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 const (
@@ -28,7 +29,7 @@ func manyPlan(i int) *plan.Service {
 		if f == 0 {
 			port.Family, addr = state.IPv4, netip.AddrFrom4([4]byte(b[12:]))
 		}
-		port.Frontends = []plan.Frontend{{Addr: addr, Port: 80}, {Addr: addr, Port: 443}}
+		port.Frontends = []plan.Frontend{{Frontend: serviceport.Frontend{Addr: addr, Port: 80}}, {Frontend: serviceport.Frontend{Addr: addr, Port: 443}}}
 	}
 	return p
 }
@@ -220,7 +221,7 @@ func loserPlan(name string, n int) *plan.Service {
 		port.Protocol, port.Family = state.TCP, state.IPv4
 		for j := range 100 {
 			addr := netip.AddrFrom4([4]byte{203, 0, 113, byte(j)})
-			port.Frontends = append(port.Frontends, plan.Frontend{Kind: plan.ExternalIP, Addr: addr, Port: uint16(i + 1)})
+			port.Frontends = append(port.Frontends, plan.Frontend{Kind: plan.ExternalIP, Frontend: serviceport.Frontend{Addr: addr, Port: uint16(i + 1)}})
 		}
 	}
 	return p

@@ -72,8 +72,8 @@ func (c *Cleaner) Clean(s Stale, nodePortAddrs []netip.Addr) ([]Result, error) {
 			n    *int
 		}{{udp, &r.Deleted}, {tcp, &r.Reset}} {
 			if *of.n, err = c.clean(&s, family, of.list, addrs); err != nil {
-				errs = append(errs, fmt.Errorf("delete stale %v flows of %d frontends: %w; flows that remain go on to "+
-					"endpoints that may be gone, until a later attempt succeeds", family, len(of.list), err))
+				errs = append(errs, fmt.Errorf("delete stale %s flows of %d frontends: %w; flows that remain go on to "+
+					"endpoints that may be gone, until a later attempt succeeds", family.Version(), len(of.list), err))
 			}
 		}
 		r.Took = time.Since(start)
@@ -102,8 +102,8 @@ func (c *Cleaner) cleanUnanswered(s *Stale, family state.Family, addrs map[netip
 	noReply := []filter{{mask: statusSeenReply, partial: true}}
 	n, err := c.delete(family, noReply, func(e *entry) bool { return s.isUnanswered(e, addrs) })
 	if err != nil {
-		err = fmt.Errorf("delete %v connections without an answer to endpoints that are left out: %w; their clients go on trying "+
-			"these endpoints, until a later attempt succeeds or they give up", family, err)
+		err = fmt.Errorf("delete %s connections without an answer to endpoints that are left out: %w; their clients go on trying "+
+			"these endpoints, until a later attempt succeeds or they give up", family.Version(), err)
 	}
 	return n, err
 }

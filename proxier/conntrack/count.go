@@ -33,7 +33,7 @@ func Count(o Options, family state.Family) (map[Route]Load, error) {
 	}
 	loads, err := k.count(family)
 	if err != nil {
-		err = fmt.Errorf("count %v flows: %w", family, err)
+		err = fmt.Errorf("count %s flows: %w", family.Version(), err)
 	}
 	return loads, errors.Join(err, k.close())
 }

@@ -20,7 +20,7 @@ func frontend(addr string) Frontend {
 // show prints frontends for comparison.
 func show(list []Frontend) (out []string) {
 	for _, f := range list {
-		out = append(out, fmt.Sprintf("%v %d %v", f.Addr, f.Port, f.Family))
+		out = append(out, fmt.Sprintf("%v %d %v", f.Addr, f.Port, f.Family.Version()))
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestUnansweredAreDeleted deletes the connections from one frontend to a silent endpoint that is left out. Connections with an answer, and
@@ -70,7 +71,7 @@ func TestUnansweredAreDeleted(t *testing.T) {
 func leavesOut(family state.Family, at, endpoint netip.AddrPort) *plan.Service {
 	return &plan.Service{
 		Ports: []plan.Port{{
-			Family: family, Protocol: state.TCP, Frontends: []plan.Frontend{{Addr: at.Addr(), Port: at.Port()}},
+			Family: family, Protocol: state.TCP, Frontends: []plan.Frontend{{Frontend: serviceport.Frontend{Addr: at.Addr(), Port: at.Port()}}},
 		}},
 		Choices: []plan.Choice{{Protocol: state.TCP, At: endpoint, Use: plan.LeftOut}},
 	}

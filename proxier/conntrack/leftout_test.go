@@ -7,6 +7,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestLeftOutOnce: the connections to endpoints are looked for once, when a plan has left one out, and again when one was
@@ -16,7 +17,7 @@ func TestLeftOutOnce(t *testing.T) {
 	at := func(i byte) netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, i}), 80) }
 	plans := func(endpoints ...byte) *plan.Service {
 		p := &plan.Service{Name: web, Ports: []plan.Port{
-			{Family: state.IPv4, Protocol: state.TCP, Frontends: []plan.Frontend{{Addr: at(99).Addr(), Port: 80}, {Port: 30080}}},
+			{Family: state.IPv4, Protocol: state.TCP, Frontends: []plan.Frontend{{Frontend: serviceport.Frontend{Addr: at(99).Addr(), Port: 80}}, {Frontend: serviceport.Frontend{Port: 30080}}}},
 		}}
 		for _, i := range endpoints {
 			p.Choices = append(p.Choices, plan.Choice{Protocol: state.TCP, At: at(i), Use: plan.LeftOut},

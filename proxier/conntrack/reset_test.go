@@ -6,6 +6,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestReset: open TCP connections of a Service that wants it are stale if their endpoint is gone. Nothing else of TCP is.
@@ -14,7 +15,7 @@ func TestReset(t *testing.T) {
 	endpoint := func(i byte) netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, i}), 8080) }
 	planned := func(resets, ipvs bool, keep ...byte) *plan.Service {
 		p := plan.Port{Family: state.IPv4, Protocol: state.TCP, Resets: resets, Frontends: []plan.Frontend{
-			{Addr: at.Addr(), Port: 80, IPVS: ipvs}, {Port: 30080, IPVS: ipvs},
+			{Frontend: serviceport.Frontend{Addr: at.Addr(), Port: 80, IPVS: ipvs}}, {Frontend: serviceport.Frontend{Port: 30080, IPVS: ipvs}},
 		}}
 		for _, i := range keep {
 			p.Serving = append(p.Serving, endpoint(i))

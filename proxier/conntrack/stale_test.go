@@ -9,6 +9,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // service makes a plan from lines "frontends > endpoints". A frontend is addr:port, or *4:port and *6:port for a node
@@ -25,7 +26,7 @@ func service(lines ...string) *plan.Service {
 			case w == "ipvs" || w == "unchanged":
 				ipvs, unchanged = true, w == "unchanged"
 			case strings.HasPrefix(w, "*"):
-				p.Family = state.Family(w[1] - '0')
+				p.Family = map[byte]state.Family{'4': state.IPv4, '6': state.IPv6}[w[1]]
 				fe := plan.Frontend{Kind: plan.NodePort}
 				fmt.Sscan(w[3:], &fe.Port)
 				p.Frontends = append(p.Frontends, fe)
@@ -33,7 +34,7 @@ func service(lines ...string) *plan.Service {
 				at, end, _ := strings.Cut(w, "-")
 				a := netip.MustParseAddrPort(at)
 				p.Family = state.FamilyOf(a.Addr())
-				fe := plan.Frontend{Addr: a.Addr(), Port: a.Port()}
+				fe := plan.Frontend{Frontend: serviceport.Frontend{Addr: a.Addr(), Port: a.Port()}}
 				fmt.Sscan(end, &fe.EndPort)
 				p.Frontends = append(p.Frontends, fe)
 			}

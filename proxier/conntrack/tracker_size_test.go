@@ -13,6 +13,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // wide returns a Service of one UDP port with many frontends.
@@ -20,7 +21,7 @@ func wide(frontends int, endpoint string) *plan.Service {
 	port := plan.Port{Family: state.IPv4, Protocol: state.UDP, Serving: []netip.AddrPort{netip.MustParseAddrPort(endpoint)}}
 	for i := range frontends {
 		addr := netip.AddrFrom4([4]byte{198, byte(i >> 16), byte(i >> 8), byte(i)})
-		port.Frontends = append(port.Frontends, plan.Frontend{Addr: addr, Port: 53})
+		port.Frontends = append(port.Frontends, plan.Frontend{Frontend: serviceport.Frontend{Addr: addr, Port: 53}})
 	}
 	return &plan.Service{Ports: []plan.Port{port}}
 }

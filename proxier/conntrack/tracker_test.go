@@ -9,6 +9,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestRandomInterleavings compares the Tracker with a plain model of the kernel while passes, failed passes, cleanings
@@ -154,7 +155,7 @@ func (m *model) set(s int) {
 			continue
 		}
 		port, f := &p.Ports[at%2], places[at].frontend
-		port.Frontends = append(port.Frontends, plan.Frontend{Addr: f.Addr, Port: f.Port, IPVS: m.ports[s][at%2].ipvs})
+		port.Frontends = append(port.Frontends, plan.Frontend{Frontend: serviceport.Frontend{Addr: f.Addr, Port: f.Port, IPVS: m.ports[s][at%2].ipvs}})
 		m.planned[s][at] = m.ports[s][at%2]
 	}
 	m.noteChanges(before, m.planned[s])

@@ -60,11 +60,7 @@ const (
 type request struct{ nlmsg.Writer }
 
 func (r *request) begin(kind, flags uint16, family state.Family) int {
-	number := uint8(unix.AF_INET)
-	if family == state.IPv6 {
-		number = unix.AF_INET6
-	}
-	return r.Begin(kind, flags, number, 0)
+	return r.Begin(kind, flags, uint8(family), 0)
 }
 
 // filter says which flows the kernel returns.

@@ -8,6 +8,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/addresses"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // onDevice notes what is asked of the addresses of the host.
@@ -40,8 +41,8 @@ func TestOrderOfAddresses(t *testing.T) {
 		{"not good", "addresses leave, add, apply, remove, []", func() {}},
 		{"good, but the kernel refuses", "addresses leave, add, apply refused", func() { frontend.Good, w.rules.fail = true, 1 }},
 		{"good", "addresses leave, add, apply, remove, [192.0.2.10]", func() {}},
-		{"good, but it has no endpoint on this node", "addresses leave, add, apply, remove, []", func() { frontend.Unserved = plan.Drop }},
-		{"good again", "addresses leave, add, apply, remove, [192.0.2.10]", func() { frontend.Unserved = plan.Served }},
+		{"good, but it has no endpoint on this node", "addresses leave, add, apply, remove, []", func() { frontend.Refusal = serviceport.Drop }},
+		{"good again", "addresses leave, add, apply, remove, [192.0.2.10]", func() { frontend.Refusal = serviceport.NoRefusal }},
 		{"a cluster IP", "addresses leave, add, apply, remove, []", func() { frontend.Kind = plan.ClusterIP }},
 		{"an external IP", "addresses leave, add, apply, remove, [192.0.2.10]", func() { frontend.Kind = plan.ExternalIP }},
 		{"the Service is gone", "addresses leave, add, apply, remove, []", func() { w.services[web] = &plan.Service{Name: web} }},

@@ -12,6 +12,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // effect is what an annotation can change: what both engines get, and which Problem the Service gets.
@@ -27,7 +28,7 @@ func effectOf(s *Scheduling, asked state.Balancing) effect {
 	if m.ipvs {
 		port := plan.Port{
 			Family: state.IPv4, Protocol: state.TCP, Cluster: reals("10.0.0.1:80"),
-			Frontends: []plan.Frontend{at(plan.LoadBalancer, "203.0.113.1", plan.ClusterPolicy)},
+			Frontends: []plan.Frontend{at(plan.LoadBalancer, "203.0.113.1", serviceport.ClusterPool)},
 		}
 		env := Environment{ExternalCIDRs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}
 		env.divide(&port)

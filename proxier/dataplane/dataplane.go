@@ -14,6 +14,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Interference is what another process did to the tables.
@@ -201,7 +202,7 @@ func (d *Dataplane) Slots(port *plan.Port) (weights int, tables map[string]int) 
 	if m.nft.Hashes() {
 		return 0, hashing.Needed(d.translator.port(port, &m))
 	}
-	for _, list := range [...][]plan.Endpoint{port.Cluster, port.Local} {
+	for _, list := range [...][]serviceport.Endpoint{port.Cluster, port.Local} {
 		if m.heaviest || !weighted(list) {
 			continue
 		}

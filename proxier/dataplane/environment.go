@@ -9,6 +9,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Globals are what the rules have in common. Of those in an Environment, the Dataplane sets IPVS.
@@ -47,7 +48,7 @@ func (e *Environment) places(p *plan.Port, f *plan.Frontend) []netip.Addr {
 	if f.Addr.IsValid() {
 		return []netip.Addr{f.Addr}
 	}
-	return e.nodePortAddresses(family(p.Family), false)
+	return e.nodePortAddresses(p.Family, false)
 }
 
 // nodePortAddresses lists the addresses of a family at which node ports answer: those of the loopback interface, or the
@@ -79,7 +80,7 @@ func addressesOf(planned *plan.Service, refused quarantine) (list []netip.Addr) 
 			continue
 		}
 		for j := range p.Frontends {
-			if f := &p.Frontends[j]; fromOutside(f) && f.Good && f.Unserved == plan.Served {
+			if f := &p.Frontends[j]; fromOutside(f) && f.Good && f.Refusal == serviceport.NoRefusal {
 				list = append(list, f.Addr)
 			}
 		}

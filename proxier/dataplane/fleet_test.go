@@ -8,15 +8,16 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestAnswers: which address a fleet's node answers with, and which Problem the Service gets.
 func TestAnswers(t *testing.T) {
 	open := func(kind plan.FrontendKind, addr string) plan.Frontend {
-		return plan.Frontend{Kind: kind, Addr: netip.MustParseAddr(addr), Port: 80, Policy: plan.SourcePolicy, Masquerade: plan.MasqueradeNode}
+		return plan.Frontend{Kind: kind, Frontend: serviceport.Frontend{Addr: netip.MustParseAddr(addr), Port: 80, Pool: serviceport.BySource, Masquerade: serviceport.MasqueradeNode}}
 	}
 	masqueraded := open(plan.LoadBalancer, "192.0.2.9")
-	masqueraded.Masquerade = plan.MasqueradeAlways
+	masqueraded.Masquerade = serviceport.MasqueradeAlways
 	hash := method{nft: program.SourceHash}
 	for name, tt := range map[string]struct {
 		m        method

@@ -9,6 +9,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // stickyPlan is a Service with one endpoint and a timeout of session affinity.
@@ -17,8 +18,8 @@ func stickyPlan(number int, timeout time.Duration) *plan.Service {
 	addr := netip.AddrFrom4([4]byte{10, 96, byte(number >> 8), byte(number)})
 	return &plan.Service{Name: state.Name{Namespace: "default", Name: name}, Ports: []plan.Port{{
 		Family: state.IPv4, Protocol: state.TCP, Name: "default/" + name + ":http", Affinity: timeout,
-		Frontends: []plan.Frontend{{Addr: addr, Port: 80}},
-		Cluster:   []plan.Endpoint{{Addr: netip.AddrPortFrom(addr, 8080), Weight: 1}},
+		Frontends: []plan.Frontend{{Frontend: serviceport.Frontend{Addr: addr, Port: 80, ClusterIP: true, Pool: serviceport.ClusterPool}}},
+		Cluster:   []serviceport.Endpoint{{Addr: netip.AddrPortFrom(addr, 8080), Weight: 1}},
 	}}}
 }
 
@@ -63,7 +64,7 @@ func TestLimitedIsCounted(t *testing.T) {
 	planned := stickyPlan(1, time.Hour)
 	for i := range 5000 {
 		addr := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
-		planned.Ports[0].Cluster = append(planned.Ports[0].Cluster, plan.Endpoint{Addr: netip.AddrPortFrom(addr, 80), Weight: 1})
+		planned.Ports[0].Cluster = append(planned.Ports[0].Cluster, serviceport.Endpoint{Addr: netip.AddrPortFrom(addr, 80), Weight: 1})
 	}
 	if p := d.Set(planned); len(p) != 1 {
 		t.Fatalf("problems %v", p)

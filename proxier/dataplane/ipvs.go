@@ -13,6 +13,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Balancer is the IPVS engine. ipvsctl.Engine documents the methods.
@@ -190,10 +191,10 @@ func (e *Environment) divide(p *plan.Port) {
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
 		f.IPVS = e.outside(f) == ""
-		localPool = localPool || !f.IPVS && f.Policy == plan.SourcePolicy
+		localPool = localPool || !f.IPVS && f.Pool == serviceport.BySource
 	}
 	for i := range p.Frontends {
-		if f := &p.Frontends[i]; localPool && f.Policy == plan.SourcePolicy {
+		if f := &p.Frontends[i]; localPool && f.Pool == serviceport.BySource {
 			f.IPVS = false
 		}
 	}

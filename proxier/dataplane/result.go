@@ -9,7 +9,6 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/kernel"
-	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/addresses"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -156,17 +155,9 @@ func (e Engine) String() string {
 	return "nft"
 }
 
-// family returns the family of the table that serves an address family.
-func family(f state.Family) program.Family {
-	if f == state.IPv6 {
-		return program.IPv6
-	}
-	return program.IPv4
-}
-
 // idOf returns what identifies a planned port.
 func idOf(p *plan.Port) contents.PortID {
-	return contents.PortID{Family: family(p.Family), Name: p.Name}
+	return contents.PortID{Family: p.Family, Name: p.Name}
 }
 
 // ipvsName is how IPVS knows a port.

@@ -11,6 +11,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Schedulers carry the names that IPVS gives them (ipvsadm(8)). The scheduler random is Verdict's own, and the default.
@@ -65,7 +66,7 @@ func needsNAT(p *plan.Port) string {
 		return "the port has no external IP and no load balancer IP"
 	}
 	port := p.Frontends[i].Port
-	for _, pool := range [][]plan.Endpoint{p.Cluster, p.Local} {
+	for _, pool := range [][]serviceport.Endpoint{p.Cluster, p.Local} {
 		for _, e := range pool {
 			if e.Addr.Port() != port {
 				return fmt.Sprintf("endpoint %s does not have the port of the Service, %d, which packets keep", e.Addr, port)
@@ -269,7 +270,7 @@ func answers(port *plan.Port, m *method) (at netip.AddrPort) {
 		case m.ipvs:
 			m.note(fmt.Sprintf("IPVS serves port %s; only nft continues connections of other nodes (--fleet)", port.Name))
 			return netip.AddrPort{}
-		case fe.Masquerade == plan.MasqueradeAlways:
+		case fe.Masquerade == serviceport.MasqueradeAlways:
 			masqueraded++
 		case at.IsValid():
 			several++

@@ -9,8 +9,8 @@ import (
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/program"
-	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestChoose: what is asked for, and what comes of it.
@@ -124,7 +124,7 @@ func TestChoose(t *testing.T) {
 }
 
 func TestHeaviest(t *testing.T) {
-	list := []plan.Endpoint{{Weight: 1}, {Weight: 7, Local: true}, {Weight: 7}}
+	list := []serviceport.Endpoint{{Weight: 1}, {Weight: 7, Local: true}, {Weight: 7}}
 	if got := heaviest(list); len(got) != 2 || got[0].Weight != 7 || list[0].Weight != 1 {
 		t.Errorf("got %+v of %+v", got, list)
 	}
@@ -149,9 +149,9 @@ func TestSlots(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprint(tt.weights), func(t *testing.T) {
-			var list []plan.Endpoint
+			var list []serviceport.Endpoint
 			for _, w := range tt.weights {
-				list = append(list, plan.Endpoint{Weight: w})
+				list = append(list, serviceport.Endpoint{Weight: w})
 			}
 			if got := fmt.Sprint(slots(list)); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
@@ -163,7 +163,7 @@ func TestSlots(t *testing.T) {
 // TestSlotsOfALargePool: weights must not cost more slots than a pool can have.
 func TestSlotsOfALargePool(t *testing.T) {
 	for _, n := range []int{4096, 5000, 40000, poolSlots} {
-		list := make([]plan.Endpoint, n)
+		list := make([]serviceport.Endpoint, n)
 		for i := range list {
 			list[i].Weight = 37 + uint16(i%2)*63
 		}
@@ -178,7 +178,7 @@ func TestSlotsOfALargePool(t *testing.T) {
 }
 
 func TestEqualWeightsNeedNoSlots(t *testing.T) {
-	for _, e := range appendEndpoints(nil, []plan.Endpoint{{Weight: 50}, {Weight: 50}}, false) {
+	for _, e := range appendEndpoints(nil, []serviceport.Endpoint{{Weight: 50}, {Weight: 50}}, false) {
 		if e.Slots != 0 {
 			t.Errorf("%d slots for an endpoint like all others, want the default", e.Slots)
 		}

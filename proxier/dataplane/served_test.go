@@ -10,6 +10,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestRenamedPort: a port that gets another name keeps all its numbers in nft and its virtual servers, whatever other ports
@@ -22,7 +23,7 @@ func TestRenamedPort(t *testing.T) {
 		dns := svc.Ports[0]
 		dns.Name, dns.Protocol, dns.Frontends = "default/web:dns", state.UDP, slices.Clone(dns.Frontends)
 		other := svc.Ports[0]
-		other.Name, other.Frontends = "default/web:other", []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy)}
+		other.Name, other.Frontends = "default/web:other", []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", serviceport.ClusterPool)}
 		other.Frontends[0].Port = 81
 		svc.Ports = append(svc.Ports, dns, other)
 		w.set(web)
@@ -77,9 +78,9 @@ func TestFormerNames(t *testing.T) {
 
 // TestCountOf: a port has as many pools as it has lists with endpoints.
 func TestCountOf(t *testing.T) {
-	some := []plan.Endpoint{{}, {}}
+	some := []serviceport.Endpoint{{}, {}}
 	for i, tt := range []struct {
-		cluster, local   []plan.Endpoint
+		cluster, local   []serviceport.Endpoint
 		pools, endpoints int
 	}{{nil, nil, 0, 0}, {some, nil, 1, 2}, {nil, some[:1], 1, 1}, {some, some[:1], 2, 2}} {
 		if c := countOf(&plan.Port{Cluster: tt.cluster, Local: tt.local}, 0); int(c.pools) != tt.pools || int(c.endpoints) != tt.endpoints {

@@ -10,6 +10,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // hashAt is a Service whose ports hash clients. The lists of endpoints of its ports begin at different addresses if
@@ -19,14 +20,14 @@ func hashAt(ports, endpoints int, differ bool) *plan.Service {
 	for i := range ports {
 		port := plan.Port{
 			Family: state.IPv4, Protocol: state.TCP, Name: fmt.Sprint("default/web:", i), Balancing: state.Balancing{Scheduler: "sh"},
-			Frontends: []plan.Frontend{{Addr: netip.MustParseAddr("10.96.0.1"), Port: uint16(1 + i)}},
+			Frontends: []plan.Frontend{{Frontend: serviceport.Frontend{Addr: netip.MustParseAddr("10.96.0.1"), Port: uint16(1 + i), ClusterIP: true, Pool: serviceport.ClusterPool}}},
 		}
 		for n := range endpoints {
 			if differ {
 				n += i
 			}
 			addr := netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)})
-			port.Cluster = append(port.Cluster, plan.Endpoint{Addr: netip.AddrPortFrom(addr, uint16(8000+i)), Weight: 1})
+			port.Cluster = append(port.Cluster, serviceport.Endpoint{Addr: netip.AddrPortFrom(addr, uint16(8000+i)), Weight: 1})
 		}
 		planned.Ports = append(planned.Ports, port)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Totals count what one engine serves.
@@ -34,7 +35,7 @@ type portCount struct {
 // countOf counts the endpoints of a port for IPVS if it serves a frontend of the port.
 func countOf(port *plan.Port, scheduler uint8) portCount {
 	c := portCount{endpoints: uint32(max(len(port.Cluster), len(port.Local))), scheduler: scheduler, family: port.Family}
-	for _, pool := range [][]plan.Endpoint{port.Cluster, port.Local} {
+	for _, pool := range [][]serviceport.Endpoint{port.Cluster, port.Local} {
 		c.pools += uint8(min(len(pool), 1))
 	}
 	for i := range port.Frontends {
@@ -42,7 +43,7 @@ func countOf(port *plan.Port, scheduler uint8) portCount {
 		engine := engineOf(fe)
 		c.engine = max(c.engine, engine)
 		c.frontends[engine][fe.Kind]++
-		if fe.Unserved == plan.Drop {
+		if fe.Refusal == serviceport.Drop {
 			c.noInternal = c.noInternal || fe.Kind == plan.ClusterIP
 			c.noExternal = c.noExternal || fe.Kind != plan.ClusterIP
 		}

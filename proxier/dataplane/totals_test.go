@@ -15,6 +15,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestPoolsByScheduler: each pool counts under the scheduler that the port gets, which need not be the one it asked for.
@@ -36,11 +37,11 @@ func TestPoolsByScheduler(t *testing.T) {
 
 func scheduledPlan(i int, scheduler string) *plan.Service {
 	addr := netip.AddrFrom4([4]byte{10, 96, 1, byte(i)})
-	endpoint := plan.Endpoint{Addr: netip.MustParseAddrPort("10.1.0.1:80"), Weight: 1}
+	endpoint := serviceport.Endpoint{Addr: netip.MustParseAddrPort("10.1.0.1:80"), Weight: 1}
 	name := state.Name{Namespace: "default", Name: "svc-" + scheduler}
 	return &plan.Service{Name: name, Ports: []plan.Port{{
 		Family: state.IPv4, Name: name.String() + ":http", Protocol: state.TCP, Balancing: state.Balancing{Scheduler: scheduler},
-		Cluster: []plan.Endpoint{endpoint}, Frontends: []plan.Frontend{{Kind: plan.ClusterIP, Addr: addr, Port: 80}},
+		Cluster: []serviceport.Endpoint{endpoint}, Frontends: []plan.Frontend{{Kind: plan.ClusterIP, Frontend: serviceport.Frontend{Addr: addr, Port: 80, ClusterIP: true, Pool: serviceport.ClusterPool}}},
 	}}}
 }
 
@@ -50,19 +51,19 @@ func TestNoLocalEndpoints(t *testing.T) {
 	planned := scheduledPlan(1, "")
 	port := &planned.Ports[0]
 	port.Frontends = append(port.Frontends,
-		plan.Frontend{Kind: plan.NodePort, Port: 30000, Policy: plan.SourcePolicy, Unserved: plan.Drop},
-		plan.Frontend{Kind: plan.ExternalIP, Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Policy: plan.SourcePolicy, Unserved: plan.Drop})
+		plan.Frontend{Kind: plan.NodePort, Frontend: serviceport.Frontend{Port: 30000, Pool: serviceport.BySource, Refusal: serviceport.Drop}},
+		plan.Frontend{Kind: plan.ExternalIP, Frontend: serviceport.Frontend{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Pool: serviceport.BySource, Refusal: serviceport.Drop}})
 	d.Set(planned)
 	if got := d.Totals().NoLocal; got[state.IPv4] != (NoLocal{External: 1}) || got[state.IPv6] != (NoLocal{}) {
 		t.Errorf("external: %+v", got)
 	}
-	port.Frontends[0].Policy, port.Frontends[0].Unserved = plan.LocalPolicy, plan.Drop
+	port.Frontends[0].Pool, port.Frontends[0].Refusal = serviceport.LocalPool, serviceport.Drop
 	d.Set(planned)
 	if got := d.Totals().NoLocal[state.IPv4]; got != (NoLocal{Internal: 1, External: 1}) {
 		t.Errorf("both: %+v", got)
 	}
 	port.Frontends = port.Frontends[:1]
-	port.Frontends[0].Policy, port.Frontends[0].Unserved = plan.ClusterPolicy, plan.Served
+	port.Frontends[0].Pool, port.Frontends[0].Refusal = serviceport.ClusterPool, serviceport.NoRefusal
 	d.Set(planned)
 	d.Delete(planned.Name)
 	if got := d.Totals(); got != (AllTotals{}) {
@@ -115,12 +116,13 @@ func TestAddResults(t *testing.T) {
 
 // TestMasqueradeModes: nft masquerades the connections of a frontend as the plan says.
 func TestMasqueradeModes(t *testing.T) {
-	for mode, want := range map[plan.Masquerade]string{
-		plan.MasqueradeOffCluster: "cluster-ips", plan.MasqueradeAlways: "masquerade-always", plan.MasqueradeNode: "masquerade-node",
+	for mode, want := range map[serviceport.Masquerade]string{
+		serviceport.NoMasquerade: "cluster-ips", serviceport.MasqueradeAlways: "masquerade-always", serviceport.MasqueradeNode: "masquerade-node",
 	} {
 		m := OpenMemory(MemoryOptions{})
 		planned := scheduledPlan(1, "")
-		planned.Ports[0].Frontends[0].Masquerade = mode
+		fe := &planned.Ports[0].Frontends[0]
+		fe.Masquerade, fe.ClusterIP = mode, mode == serviceport.NoMasquerade
 		m.Set(planned)
 		m.Apply()
 		text := m.Changes()

@@ -9,6 +9,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // translator turns planned ports into ports of the nft engine. A port's lists of endpoints are valid until the next
@@ -23,7 +24,7 @@ func (t *translator) port(p *plan.Port, m *method) *contents.Port {
 	}
 	t.cluster, t.local = appendEndpoints(t.cluster[:0], cluster, p.Plain), appendEndpoints(t.local[:0], local, p.Plain)
 	out := &contents.Port{
-		Family:    family(p.Family),
+		Family:    p.Family,
 		Name:      p.Name,
 		Protocol:  uint8(p.Protocol),
 		Method:    m.nft,
@@ -40,7 +41,8 @@ func (t *translator) port(p *plan.Port, m *method) *contents.Port {
 		keepPorts(t.local)
 	}
 	for i := range p.Frontends {
-		out.Frontends[i] = frontend(p, &p.Frontends[i])
+		out.Frontends[i] = p.Frontends[i].Frontend
+		out.Frontends[i].Pool = poolOf(p, &p.Frontends[i])
 		if p.Frontends[i].Firewalled {
 			out.Sources = p.Frontends[i].Sources // all load balancer addresses of a Service have the same ones
 		}
@@ -72,7 +74,7 @@ func dropUnusedPools(p *contents.Port) {
 	}
 }
 
-func appendEndpoints(out []contents.Endpoint, list []plan.Endpoint, plain bool) []contents.Endpoint {
+func appendEndpoints(out []contents.Endpoint, list []serviceport.Endpoint, plain bool) []contents.Endpoint {
 	out = slices.Grow(out, len(list))
 	for i := range list {
 		out = append(out, contents.Endpoint{Addr: list[i].Addr, Local: list[i].Local})
@@ -85,47 +87,26 @@ func appendEndpoints(out []contents.Endpoint, list []plan.Endpoint, plain bool) 
 	return out
 }
 
-func frontend(p *plan.Port, f *plan.Frontend) contents.Frontend {
-	return contents.Frontend{
-		Addr:      f.Addr,
-		Port:      f.Port,
-		EndPort:   f.EndPort,
-		ClusterIP: f.Kind == plan.ClusterIP && f.Masquerade == plan.MasqueradeOffCluster,
-		Pool:      pool(p, f.Policy),
-		Refusal:   [...]program.Refusal{plan.Served: program.NoRefusal, plan.Reject: program.Reject, plan.Drop: program.Drop}[f.Unserved],
-		Masquerade: [...]contents.Masquerade{
-			plan.MasqueradeOffCluster: contents.NoMasquerade, plan.MasqueradeAlways: contents.MasqueradeAlways, plan.MasqueradeNode: contents.MasqueradeNode,
-		}[f.Masquerade],
-		Firewalled: f.Firewalled,
-
-		HoldsRefusals: f.HoldsRefusals,
+// poolOf returns the pool of a frontend. When the one that its policy allows is empty, it has none: it only refuses.
+func poolOf(p *plan.Port, f *plan.Frontend) serviceport.Pool {
+	cluster, local := len(p.Cluster) > 0, len(p.Local) > 0
+	if f.Pool == serviceport.ClusterPool && cluster || f.Pool == serviceport.LocalPool && local || f.Pool == serviceport.BySource && (cluster || local) {
+		return f.Pool
 	}
-}
-
-// pool returns the pool that a policy means. When that pool is empty, the frontend has none: it only refuses.
-func pool(p *plan.Port, policy plan.Policy) program.PoolChoice {
-	switch {
-	case policy == plan.ClusterPolicy && len(p.Cluster) > 0:
-		return program.ClusterPool
-	case policy == plan.LocalPolicy && len(p.Local) > 0:
-		return program.LocalPool
-	case policy == plan.SourcePolicy && len(p.Cluster)+len(p.Local) > 0:
-		return program.BySource
-	}
-	return program.NoPool
+	return serviceport.NoPool
 }
 
 // heaviest lists the endpoints of the greatest weight.
-func heaviest(list []plan.Endpoint) []plan.Endpoint {
+func heaviest(list []serviceport.Endpoint) []serviceport.Endpoint {
 	var greatest uint16
 	for _, e := range list {
 		greatest = max(greatest, e.Weight)
 	}
-	return slices.DeleteFunc(slices.Clone(list), func(e plan.Endpoint) bool { return e.Weight < greatest })
+	return slices.DeleteFunc(slices.Clone(list), func(e serviceport.Endpoint) bool { return e.Weight < greatest })
 }
 
-func weighted(list []plan.Endpoint) bool {
-	return slices.ContainsFunc(list, func(e plan.Endpoint) bool { return e.Weight != list[0].Weight })
+func weighted(list []serviceport.Endpoint) bool {
+	return slices.ContainsFunc(list, func(e serviceport.Endpoint) bool { return e.Weight != list[0].Weight })
 }
 
 // Weights may cost a pool maxShares slots for each endpoint, or slotFloor slots in total if that is more. A pool cannot
@@ -138,7 +119,7 @@ const (
 
 // slots turns weights into the smallest numbers of slots that have the same proportion. When that takes too many slots,
 // the proportion is rounded. Every endpoint keeps at least one slot.
-func slots(list []plan.Endpoint) []uint16 {
+func slots(list []serviceport.Endpoint) []uint16 {
 	divisor, total := 0, 0
 	for _, e := range list {
 		divisor = gcd(divisor, int(e.Weight))

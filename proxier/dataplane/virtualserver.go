@@ -9,6 +9,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // A service port that IPVS serves has a virtual server for each frontend and address. nft still does what a virtual
@@ -34,16 +35,16 @@ func virtualServers(p *plan.Port, m *method, env *Environment) []ipvsctl.Virtual
 	var out []ipvsctl.VirtualServer
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
-		reals := byNAT.of(f.Policy)
+		reals := byNAT.of(f.Pool)
 		if fromOutside(f) {
-			reals = forwarded.of(f.Policy)
+			reals = forwarded.of(f.Pool)
 		}
 		if len(reals) == 0 || !f.IPVS {
 			continue
 		}
 		for _, addr := range env.places(p, f) {
 			out = append(out, ipvsctl.VirtualServer{
-				Key:         ipvsctl.Key{Addr: addr, Port: f.Port, Protocol: ipvsctl.Protocol(p.Protocol)},
+				Key:         ipvsctl.Key{Addr: addr, Port: f.Port, Protocol: p.Protocol},
 				Local:       f.Addr.IsValid() && !env.hasAddress(addr),
 				Scheduler:   m.scheduler,
 				Flags:       m.flags,
@@ -56,7 +57,7 @@ func virtualServers(p *plan.Port, m *method, env *Environment) []ipvsctl.Virtual
 }
 
 // realServers returns endpoints as IPVS gets them.
-func realServers(list []plan.Endpoint, f wire.Forwarding) []ipvsctl.RealServer {
+func realServers(list []serviceport.Endpoint, f wire.Forwarding) []ipvsctl.RealServer {
 	out := make([]ipvsctl.RealServer, len(list))
 	for i, e := range list {
 		out[i] = ipvsctl.RealServer{Addr: e.Addr, Weight: e.Weight, Forwarding: f}
@@ -67,8 +68,8 @@ func realServers(list []plan.Endpoint, f wire.Forwarding) []ipvsctl.RealServer {
 // realPools are the real servers of both pools.
 type realPools struct{ cluster, local []ipvsctl.RealServer }
 
-func (s *realPools) of(policy plan.Policy) []ipvsctl.RealServer {
-	if policy == plan.ClusterPolicy {
+func (s *realPools) of(pool serviceport.Pool) []ipvsctl.RealServer {
+	if pool == serviceport.ClusterPool {
 		return s.cluster
 	}
 	return s.local
@@ -104,7 +105,7 @@ func nftShare(p *plan.Port, m *method, env *Environment) *contents.Port {
 }
 
 // localAddresses lists the addresses of endpoints on this node.
-func localAddresses(lists ...[]plan.Endpoint) []netip.Addr {
+func localAddresses(lists ...[]serviceport.Endpoint) []netip.Addr {
 	var out []netip.Addr
 	for _, list := range lists {
 		for _, e := range list {

@@ -15,12 +15,13 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
-func reals(list ...string) (out []plan.Endpoint) {
+func reals(list ...string) (out []serviceport.Endpoint) {
 	for _, a := range list {
 		local := strings.HasPrefix(a, "here:")
-		out = append(out, plan.Endpoint{Addr: netip.MustParseAddrPort(strings.TrimPrefix(a, "here:")), Weight: 1, Local: local})
+		out = append(out, serviceport.Endpoint{Addr: netip.MustParseAddrPort(strings.TrimPrefix(a, "here:")), Weight: 1, Local: local})
 	}
 	return out
 }
@@ -32,8 +33,8 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-func at(kind plan.FrontendKind, addr string, policy plan.Policy) plan.Frontend {
-	fe := plan.Frontend{Kind: kind, Port: 80, Policy: policy, Masquerade: plan.MasqueradeAlways}
+func at(kind plan.FrontendKind, addr string, policy serviceport.Pool) plan.Frontend {
+	fe := plan.Frontend{Kind: kind, Frontend: serviceport.Frontend{Port: 80, Pool: policy, Masquerade: serviceport.MasqueradeAlways}}
 	if kind == plan.NodePort {
 		fe.Port = 30080
 		return fe
@@ -42,8 +43,8 @@ func at(kind plan.FrontendKind, addr string, policy plan.Policy) plan.Frontend {
 	return fe
 }
 
-func unserved(fe plan.Frontend, how plan.Unserved) plan.Frontend {
-	fe.Unserved = how
+func unserved(fe plan.Frontend, how serviceport.Refusal) plan.Frontend {
+	fe.Refusal = how
 	return fe
 }
 
@@ -81,8 +82,8 @@ func TestSplit(t *testing.T) {
 	}{
 		{"every kind, policy Cluster",
 			plan.Port{Cluster: all, Frontends: []plan.Frontend{
-				at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), at(plan.LoadBalancer, "192.168.7.1", plan.ClusterPolicy),
-				at(plan.LoadBalancer, "203.0.113.1", plan.ClusterPolicy), at(plan.NodePort, "", plan.ClusterPolicy)}},
+				at(plan.ClusterIP, "10.96.0.1", serviceport.ClusterPool), at(plan.LoadBalancer, "192.168.7.1", serviceport.ClusterPool),
+				at(plan.LoadBalancer, "203.0.113.1", serviceport.ClusterPool), at(plan.NodePort, "", serviceport.ClusterPool)}},
 			`nft 10.96.0.1:80 pool=none ipvs=true refusal=0
 			nft 192.168.7.1:80 pool=none ipvs=true refusal=0
 			nft 203.0.113.1:80 pool=none ipvs=true refusal=0
@@ -94,18 +95,18 @@ func TestSplit(t *testing.T) {
 			ipvs 203.0.113.1:80/tcp lc local=true 10.0.0.1:8080=1 10.0.1.1:8080=1
 			ipvs 192.168.7.1:30080/tcp lc local=false 10.0.0.1:8080=1 10.0.1.1:8080=1`},
 		{"no node port: nft has no endpoints",
-			plan.Port{Cluster: all, Frontends: []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy)}},
+			plan.Port{Cluster: all, Frontends: []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", serviceport.ClusterPool)}},
 			`nft 10.96.0.1:80 pool=none ipvs=true refusal=0
 			nft endpoints 0 0 hairpin [10.0.1.1]
 			ipvs 10.96.0.1:80/tcp lc local=true 10.0.0.1:8080=1 10.0.1.1:8080=1`},
 		{"internal policy Local",
-			plan.Port{Local: here, Frontends: []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", plan.LocalPolicy)}},
+			plan.Port{Local: here, Frontends: []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", serviceport.LocalPool)}},
 			`nft 10.96.0.1:80 pool=none ipvs=true refusal=0
 			nft endpoints 0 0 hairpin [10.0.1.1]
 			ipvs 10.96.0.1:80/tcp lc local=true 10.0.1.1:8080=1`},
 		{"external policy Local: pods and the node get all endpoints from nft",
 			plan.Port{Cluster: all, Local: here, Frontends: []plan.Frontend{
-				at(plan.LoadBalancer, "203.0.113.1", plan.SourcePolicy), at(plan.NodePort, "", plan.SourcePolicy)}},
+				at(plan.LoadBalancer, "203.0.113.1", serviceport.BySource), at(plan.NodePort, "", serviceport.BySource)}},
 			`nft 203.0.113.1:80 pool=by source ipvs=true refusal=0
 			nft node port:30080 pool=by source ipvs=true refusal=0
 			nft endpoints 2 0 hairpin [10.0.1.1]
@@ -113,16 +114,16 @@ func TestSplit(t *testing.T) {
 			ipvs 192.168.7.1:30080/tcp lc local=false 10.0.1.1:8080=1`},
 		{"external policy Local, no endpoint here",
 			plan.Port{Cluster: all[:1], Frontends: []plan.Frontend{
-				at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), unserved(at(plan.LoadBalancer, "203.0.113.1", plan.SourcePolicy), plan.Drop)}},
+				at(plan.ClusterIP, "10.96.0.1", serviceport.ClusterPool), unserved(at(plan.LoadBalancer, "203.0.113.1", serviceport.BySource), serviceport.Drop)}},
 			`nft 10.96.0.1:80 pool=none ipvs=true refusal=0
 			nft 203.0.113.1:80 pool=by source ipvs=false refusal=2
 			nft endpoints 1 0 hairpin []
 			ipvs 10.96.0.1:80/tcp lc local=true 10.0.0.1:8080=1`},
 		{"external addresses that must not become local",
 			plan.Port{Cluster: all, Frontends: []plan.Frontend{
-				at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), at(plan.ExternalIP, "198.51.100.1", plan.ClusterPolicy),
-				at(plan.ExternalIP, "192.168.7.1", plan.ClusterPolicy), at(plan.LoadBalancer, "192.168.7.9", plan.ClusterPolicy),
-				at(plan.LoadBalancer, "203.0.113.1", plan.ClusterPolicy)}},
+				at(plan.ClusterIP, "10.96.0.1", serviceport.ClusterPool), at(plan.ExternalIP, "198.51.100.1", serviceport.ClusterPool),
+				at(plan.ExternalIP, "192.168.7.1", serviceport.ClusterPool), at(plan.LoadBalancer, "192.168.7.9", serviceport.ClusterPool),
+				at(plan.LoadBalancer, "203.0.113.1", serviceport.ClusterPool)}},
 			`nft 10.96.0.1:80 pool=none ipvs=true refusal=0
 			nft 198.51.100.1:80 pool=cluster ipvs=false refusal=0
 			nft 192.168.7.1:80 pool=cluster ipvs=false refusal=0
@@ -133,8 +134,8 @@ func TestSplit(t *testing.T) {
 			ipvs 203.0.113.1:80/tcp lc local=true 10.0.0.1:8080=1 10.0.1.1:8080=1`},
 		{"external policy Local, one address must not become local: nft serves all clients outside",
 			plan.Port{Cluster: all, Local: here, Frontends: []plan.Frontend{
-				at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), at(plan.LoadBalancer, "198.51.100.1", plan.SourcePolicy),
-				at(plan.LoadBalancer, "203.0.113.1", plan.SourcePolicy), at(plan.NodePort, "", plan.SourcePolicy)}},
+				at(plan.ClusterIP, "10.96.0.1", serviceport.ClusterPool), at(plan.LoadBalancer, "198.51.100.1", serviceport.BySource),
+				at(plan.LoadBalancer, "203.0.113.1", serviceport.BySource), at(plan.NodePort, "", serviceport.BySource)}},
 			`nft 10.96.0.1:80 pool=none ipvs=true refusal=0
 			nft 198.51.100.1:80 pool=by source ipvs=false refusal=0
 			nft 203.0.113.1:80 pool=by source ipvs=false refusal=0
@@ -143,7 +144,7 @@ func TestSplit(t *testing.T) {
 			ipvs 10.96.0.1:80/tcp lc local=true 10.0.0.1:8080=1 10.0.1.1:8080=1`},
 		{"no endpoints",
 			plan.Port{Frontends: []plan.Frontend{
-				unserved(at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), plan.Reject), unserved(at(plan.NodePort, "", plan.ClusterPolicy), plan.Reject)}},
+				unserved(at(plan.ClusterIP, "10.96.0.1", serviceport.ClusterPool), serviceport.Reject), unserved(at(plan.NodePort, "", serviceport.ClusterPool), serviceport.Reject)}},
 			`nft 10.96.0.1:80 pool=none ipvs=false refusal=1
 			nft node port:30080 pool=none ipvs=false refusal=1
 			nft endpoints 0 0 hairpin []`},
@@ -174,8 +175,8 @@ func TestSplitWithoutNAT(t *testing.T) {
 		ExternalCIDRs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
 	}
 	all, here := reals("10.0.0.1:80", "here:10.0.1.1:80"), reals("here:10.0.1.1:80")
-	for policy, want := range map[plan.Policy]string{
-		plan.ClusterPolicy: `nft 10.96.0.1:80 pool=none ipvs=true refusal=0
+	for policy, want := range map[serviceport.Pool]string{
+		serviceport.ClusterPool: `nft 10.96.0.1:80 pool=none ipvs=true refusal=0
 			nft 203.0.113.1:80 pool=by source ipvs=true refusal=0
 			nft 203.0.113.2:80 pool=by source ipvs=true refusal=0
 			nft 198.51.100.1:80 pool=cluster ipvs=false refusal=0
@@ -185,7 +186,7 @@ func TestSplitWithoutNAT(t *testing.T) {
 			ipvs 203.0.113.1:80/tcp lc local=true 10.0.0.1:80=1-g 10.0.1.1:80=1-g
 			ipvs 203.0.113.2:80/tcp lc local=true 10.0.0.1:80=1-g 10.0.1.1:80=1-g
 			ipvs 192.168.7.1:30080/tcp lc local=false 10.0.0.1:80=1 10.0.1.1:80=1`,
-		plan.SourcePolicy: `nft 10.96.0.1:80 pool=none ipvs=true refusal=0
+		serviceport.BySource: `nft 10.96.0.1:80 pool=none ipvs=true refusal=0
 			nft 203.0.113.1:80 pool=by source ipvs=true refusal=0
 			nft 203.0.113.2:80 pool=by source ipvs=true refusal=0
 			nft node port:30080 pool=by source ipvs=true refusal=0
@@ -196,9 +197,9 @@ func TestSplitWithoutNAT(t *testing.T) {
 			ipvs 192.168.7.1:30080/tcp lc local=false 10.0.1.1:80=1`,
 	} {
 		p := plan.Port{Family: state.IPv4, Protocol: state.TCP, Cluster: all, Local: here, Frontends: []plan.Frontend{
-			at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), at(plan.LoadBalancer, "203.0.113.1", policy), at(plan.ExternalIP, "203.0.113.2", policy),
+			at(plan.ClusterIP, "10.96.0.1", serviceport.ClusterPool), at(plan.LoadBalancer, "203.0.113.1", policy), at(plan.ExternalIP, "203.0.113.2", policy),
 		}}
-		if policy == plan.ClusterPolicy {
+		if policy == serviceport.ClusterPool {
 			p.Frontends = append(p.Frontends, at(plan.ExternalIP, "198.51.100.1", policy))
 		}
 		p.Frontends = append(p.Frontends, at(plan.NodePort, "", policy))
@@ -220,7 +221,7 @@ func TestSplitWithoutNAT(t *testing.T) {
 // TestNeedsNAT: where packets cannot keep their destination, NAT forwards, and the problem says why.
 func TestNeedsNAT(t *testing.T) {
 	s := withAll()
-	external := []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", plan.ClusterPolicy), at(plan.ExternalIP, "203.0.113.1", plan.ClusterPolicy)}
+	external := []plan.Frontend{at(plan.ClusterIP, "10.96.0.1", serviceport.ClusterPool), at(plan.ExternalIP, "203.0.113.1", serviceport.ClusterPool)}
 	for _, tt := range []struct {
 		name    string
 		port    plan.Port
@@ -242,9 +243,9 @@ func TestNeedsNAT(t *testing.T) {
 
 func TestSplitKeepsWhatIsAskedFor(t *testing.T) {
 	p := plan.Port{
-		Family: state.IPv6, Protocol: state.UDP, Affinity: time.Hour, Cluster: []plan.Endpoint{{Addr: netip.MustParseAddrPort("[fd00::1]:53"), Weight: 7}},
+		Family: state.IPv6, Protocol: state.UDP, Affinity: time.Hour, Cluster: []serviceport.Endpoint{{Addr: netip.MustParseAddrPort("[fd00::1]:53"), Weight: 7}},
 		Frontends: []plan.Frontend{
-			{Kind: plan.LoadBalancer, Addr: netip.MustParseAddr("2001:db8::1"), Port: 53, Firewalled: true, Sources: []netip.Prefix{netip.MustParsePrefix("fd01::/16")}},
+			{Kind: plan.LoadBalancer, Sources: []netip.Prefix{netip.MustParsePrefix("fd01::/16")}, Frontend: serviceport.Frontend{Addr: netip.MustParseAddr("2001:db8::1"), Port: 53, Pool: serviceport.ClusterPool, Firewalled: true}},
 		},
 	}
 	m := method{ipvs: true, scheduler: "mh", flags: wire.HashPort}

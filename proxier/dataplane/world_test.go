@@ -16,6 +16,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // journal has what the Dataplane asks of both engines, in order.
@@ -181,10 +182,10 @@ func (w *world) serve(name, clusterIP, scheduler string, external ...string) {
 	port := plan.Port{
 		Family: state.IPv4, Name: "default/" + name + ":http", Protocol: state.TCP, Balancing: state.Balancing{Scheduler: scheduler},
 		Cluster:   reals("10.0.0.1:8080", "10.0.0.2:8080"),
-		Frontends: []plan.Frontend{at(plan.ClusterIP, clusterIP, plan.ClusterPolicy)},
+		Frontends: []plan.Frontend{at(plan.ClusterIP, clusterIP, serviceport.ClusterPool)},
 	}
 	for _, ip := range external {
-		port.Frontends = append(port.Frontends, at(plan.LoadBalancer, ip, plan.ClusterPolicy))
+		port.Frontends = append(port.Frontends, at(plan.LoadBalancer, ip, serviceport.ClusterPool))
 	}
 	svc := &plan.Service{Name: state.Name{Namespace: "default", Name: name}, Ports: []plan.Port{port}}
 	w.services[svc.Name] = svc

@@ -18,6 +18,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 var web = state.Name{Namespace: "shop", Name: "web"}
@@ -72,7 +73,7 @@ func TestTranslated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(*Options) {})
 		to := netip.MustParseAddrPort("198.51.100.7:80")
-		p := &plan.Service{Name: web, Ports: []plan.Port{{Frontends: []plan.Frontend{{Kind: plan.ExternalIP, Addr: to.Addr(), Port: to.Port()}}}}}
+		p := &plan.Service{Name: web, Ports: []plan.Port{{Frontends: []plan.Frontend{{Kind: plan.ExternalIP, Frontend: serviceport.Frontend{Addr: to.Addr(), Port: to.Port()}}}}}}
 		refused := func(at netip.AddrPort) bool { return w.permit.refuses(at) }
 		if refused(to) {
 			t.Error("refused before a Service is there")
@@ -436,7 +437,7 @@ func TestForeignHost(t *testing.T) {
 		if a := w.asks(at(1)); a.Fault != want {
 			t.Errorf("%s, want %s", a.Fault, want)
 		}
-		w.Serves(&plan.Service{Name: web, Ports: []plan.Port{{Frontends: []plan.Frontend{{Kind: plan.ExternalIP, Addr: at(1).Addr(), Port: probe.HostPort}}}}})
+		w.Serves(&plan.Service{Name: web, Ports: []plan.Port{{Frontends: []plan.Frontend{{Kind: plan.ExternalIP, Frontend: serviceport.Frontend{Addr: at(1).Addr(), Port: probe.HostPort}}}}}})
 	}
 }
 

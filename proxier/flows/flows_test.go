@@ -13,6 +13,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // counter counts what is asked of connection tracking.
@@ -150,7 +151,7 @@ func TestClientsOfFailedEndpointsDoNotRest(t *testing.T) {
 		web := plan.Service{
 			Choices: []plan.Choice{{Use: plan.LeftOut, Protocol: state.TCP, At: netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port)}},
 			Ports: []plan.Port{{Protocol: state.TCP, Family: state.IPv4, Frontends: []plan.Frontend{
-				{Addr: netip.MustParseAddr("10.96.1.1"), Port: 80},
+				{Frontend: serviceport.Frontend{Addr: netip.MustParseAddr("10.96.1.1"), Port: 80}},
 			}}},
 		}
 		cleaner.Set(state.Name{Namespace: "default", Name: "web"}, &web)

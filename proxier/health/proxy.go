@@ -183,7 +183,7 @@ func (p *Proxy) status(good judgment) status {
 	}
 	for _, f := range p.options.Families {
 		// One transaction carries both families, so their health is always the same.
-		s.Status[f.String()] = familyStatus{LastUpdated: p.applied, Healthy: s.Healthy}
+		s.Status[f.Version()] = familyStatus{LastUpdated: p.applied, Healthy: s.Healthy}
 	}
 	return s
 }

@@ -139,12 +139,12 @@ func (m *Metrics) PassDone(p *report.Pass) {
 		kind = m.fullDuration
 	}
 	for _, f := range m.families {
-		m.syncDuration.WithLabelValues(f.String()).Observe(p.Duration.Seconds())
-		kind.WithLabelValues(f.String()).Observe(p.Duration.Seconds())
+		m.syncDuration.WithLabelValues(f.Version()).Observe(p.Duration.Seconds())
+		kind.WithLabelValues(f.Version()).Observe(p.Duration.Seconds())
 	}
 	if p.Result.Err != nil {
 		for _, f := range m.families {
-			m.syncFailures.WithLabelValues(f.String()).Inc()
+			m.syncFailures.WithLabelValues(f.Version()).Inc()
 		}
 		return
 	}
@@ -153,10 +153,10 @@ func (m *Metrics) PassDone(p *report.Pass) {
 	end := p.Started.Add(p.Duration)
 	m.lastApplied.Set(seconds(end))
 	for _, f := range m.families {
-		m.lastSync.WithLabelValues(f.String()).Set(seconds(end))
+		m.lastSync.WithLabelValues(f.Version()).Set(seconds(end))
 	}
 	for _, t := range p.Triggers {
-		m.programming.WithLabelValues(t.Family.String()).Observe(end.Sub(t.At).Seconds())
+		m.programming.WithLabelValues(t.Family.Version()).Observe(end.Sub(t.At).Seconds())
 	}
 	m.serves(&p.Totals)
 }
@@ -200,8 +200,8 @@ func (m *Metrics) serves(t *dataplane.AllTotals) {
 		}
 	}
 	for _, f := range m.families {
-		m.noLocal.WithLabelValues("internal", f.String()).Set(float64(t.NoLocal[f].Internal))
-		m.noLocal.WithLabelValues("external", f.String()).Set(float64(t.NoLocal[f].External))
+		m.noLocal.WithLabelValues("internal", f.Version()).Set(float64(t.NoLocal[f].Internal))
+		m.noLocal.WithLabelValues("external", f.Version()).Set(float64(t.NoLocal[f].External))
 	}
 }
 
@@ -222,7 +222,7 @@ func (m *Metrics) EventDropped() { m.dropped.Inc() }
 // Pending records since when changes wait for a pass.
 func (m *Metrics) Pending(since time.Time) {
 	for _, f := range m.families {
-		m.lastQueued.WithLabelValues(f.String()).Set(seconds(since))
+		m.lastQueued.WithLabelValues(f.Version()).Set(seconds(since))
 	}
 }
 
@@ -263,8 +263,8 @@ func (m *Metrics) Answered(path string, code int) {
 // FlowsCleaned counts a search in the connection tracking table, for stale UDP flows and for connections without an answer.
 func (m *Metrics) FlowsCleaned(results []conntrack.Result) {
 	for _, r := range results {
-		m.conntrackDuration.WithLabelValues(r.Family.String()).Observe(r.Took.Seconds())
-		m.conntrackDeleted.WithLabelValues(r.Family.String()).Add(float64(r.Deleted))
+		m.conntrackDuration.WithLabelValues(r.Family.Version()).Observe(r.Took.Seconds())
+		m.conntrackDeleted.WithLabelValues(r.Family.Version()).Add(float64(r.Deleted))
 		m.outliers.deleted.Add(float64(r.Unanswered))
 	}
 }

@@ -192,9 +192,9 @@ func (m *Metrics) zero() {
 		outcomes = append(outcomes, dataplane.Outcome(outcome).String())
 	}
 	for _, f := range m.families {
-		families = append(families, f.String())
-		m.noLocal.WithLabelValues("internal", f.String())
-		m.noLocal.WithLabelValues("external", f.String())
+		families = append(families, f.Version())
+		m.noLocal.WithLabelValues("internal", f.Version())
+		m.noLocal.WithLabelValues("external", f.Version())
 	}
 	zero(m.passes, outcomes...)
 	zero(m.transactions, outcomes...)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 func ofBackups(sl *state.Slice) *state.Slice { sl.Backup = true; return sl }
@@ -61,27 +62,27 @@ func TestHealthComesBeforeTopology(t *testing.T) {
 		failed         []string
 		allDown        state.AllDown
 		cluster, local string
-		unserved       Unserved
+		unserved       serviceport.Refusal
 		localGood      int
 		good, goodHere bool
 	}{
-		{"all good", []*state.Slice{zones}, nil, state.KeepAll, "1", "1", Served, 1, true, true},
-		{"near one fails", []*state.Slice{zones}, []string{"1"}, state.KeepAll, "2 3", "1", Served, 0, true, false},
-		{"near one fails, reject", []*state.Slice{zones}, []string{"1"}, state.RefuseAll, "2 3", "", Drop, 0, true, false},
-		{"the node fails, the zone is good", []*state.Slice{nodes}, []string{"1"}, state.RefuseAll, "2", "", Drop, 0, true, false},
-		{"node and zone fail", []*state.Slice{nodes}, []string{"1", "2"}, state.RefuseAll, "3", "", Drop, 0, true, false},
-		{"a good primary far away, and a failing backup nearby", []*state.Slice{zones, spare}, []string{"1", "8"}, state.KeepAll, "2 3", "1", Served, 0, true, false},
-		{"primaries fail, the near backup is good", []*state.Slice{zones, spare}, []string{"1", "2", "3"}, state.KeepAll, "8", "8", Served, 1, true, true},
-		{"only the far backup is good", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8"}, state.RefuseAll, "9", "", Drop, 0, true, false},
-		{"all fail, keep", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.KeepAll, "1", "1", Served, 0, false, false},
-		{"all fail, backup", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.BackupOnly, "8", "8", Served, 0, false, false},
-		{"all fail, reject", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.RefuseAll, "", "", Reject, 0, false, false},
-		{"a good one that drains comes before a bad one", []*state.Slice{plain}, []string{"1"}, state.KeepAll, "2 3", "3", Served, 0, true, true},
+		{"all good", []*state.Slice{zones}, nil, state.KeepAll, "1", "1", serviceport.NoRefusal, 1, true, true},
+		{"near one fails", []*state.Slice{zones}, []string{"1"}, state.KeepAll, "2 3", "1", serviceport.NoRefusal, 0, true, false},
+		{"near one fails, reject", []*state.Slice{zones}, []string{"1"}, state.RefuseAll, "2 3", "", serviceport.Drop, 0, true, false},
+		{"the node fails, the zone is good", []*state.Slice{nodes}, []string{"1"}, state.RefuseAll, "2", "", serviceport.Drop, 0, true, false},
+		{"node and zone fail", []*state.Slice{nodes}, []string{"1", "2"}, state.RefuseAll, "3", "", serviceport.Drop, 0, true, false},
+		{"a good primary far away, and a failing backup nearby", []*state.Slice{zones, spare}, []string{"1", "8"}, state.KeepAll, "2 3", "1", serviceport.NoRefusal, 0, true, false},
+		{"primaries fail, the near backup is good", []*state.Slice{zones, spare}, []string{"1", "2", "3"}, state.KeepAll, "8", "8", serviceport.NoRefusal, 1, true, true},
+		{"only the far backup is good", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8"}, state.RefuseAll, "9", "", serviceport.Drop, 0, true, false},
+		{"all fail, keep", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.KeepAll, "1", "1", serviceport.NoRefusal, 0, false, false},
+		{"all fail, backup", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.BackupOnly, "8", "8", serviceport.NoRefusal, 0, false, false},
+		{"all fail, reject", []*state.Slice{zones, spare}, []string{"1", "2", "3", "8", "9"}, state.RefuseAll, "", "", serviceport.Reject, 0, false, false},
+		{"a good one that drains comes before a bad one", []*state.Slice{plain}, []string{"1"}, state.KeepAll, "2 3", "3", serviceport.NoRefusal, 0, true, true},
 		{"all fail, those that drain, too, backup", []*state.Slice{slice("a", "10.0.0.1 draining"), ofBackups(slice("b", "10.0.0.8 gone", "10.0.0.9 draining"))},
-			[]string{"1", "8", "9"}, state.BackupOnly, "9", "", Drop, 0, false, false},
+			[]string{"1", "8", "9"}, state.BackupOnly, "9", "", serviceport.Drop, 0, false, false},
 		{"all fail, those that drain, too, and there is no backup", []*state.Slice{slice("a", "10.0.0.1 draining", "10.0.0.2 gone")},
-			[]string{"1", "2"}, state.BackupOnly, "1", "", Drop, 0, false, false},
-		{"all fail, those that drain, too", []*state.Slice{plain}, []string{"1", "2", "3"}, state.KeepAll, "1", "1", Served, 0, false, false},
+			[]string{"1", "2"}, state.BackupOnly, "1", "", serviceport.Drop, 0, false, false},
+		{"all fail, those that drain, too", []*state.Slice{plain}, []string{"1", "2", "3"}, state.KeepAll, "1", "1", serviceport.NoRefusal, 0, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			svc := service(func(s *state.Service) {
@@ -94,12 +95,12 @@ func TestHealthComesBeforeTopology(t *testing.T) {
 			p := Planner{Health: fails(true, failed...)}
 			is := p.Plan(svc, tt.slices, environment())
 			port := portOf(t, is, state.IPv4, "shop/web:http")
-			numbers := func(pool []Endpoint) string {
+			numbers := func(pool []serviceport.Endpoint) string {
 				return strings.NewReplacer("10.0.0.", "", ":8080", "").Replace(show(pool))
 			}
 			equal(t, "Cluster", numbers(port.Cluster), tt.cluster)
 			equal(t, "Local", numbers(port.Local), tt.local)
-			equal(t, "Unserved of the node port", frontendOf(t, port, NodePort).Unserved, tt.unserved)
+			equal(t, "Refusal of the node port", frontendOf(t, port, NodePort).Refusal, tt.unserved)
 			equal(t, "the cluster IP is good", frontendOf(t, port, ClusterIP).Good, tt.good)
 			equal(t, "the node port is good", frontendOf(t, port, NodePort).Good, tt.goodHere)
 			equal(t, "good local endpoints", is.HealthCheck.LocalIPv4, tt.localGood)
@@ -182,10 +183,10 @@ func TestFlowsLeaveFailedEndpoints(t *testing.T) {
 		failed   []string
 		cluster  string
 		serving  int
-		unserved Unserved
+		unserved serviceport.Refusal
 	}{
-		{"one has failed", []string{"10.0.0.1"}, "10.0.0.2:8080", 1, Served},
-		{"all have failed", []string{"10.0.0.1", "10.0.0.2"}, "", 0, Reject},
+		{"one has failed", []string{"10.0.0.1"}, "10.0.0.2:8080", 1, serviceport.NoRefusal},
+		{"all have failed", []string{"10.0.0.1", "10.0.0.2"}, "", 0, serviceport.Reject},
 	} {
 		h := fails(true, tt.failed...)
 		for i := range h {
@@ -196,7 +197,7 @@ func TestFlowsLeaveFailedEndpoints(t *testing.T) {
 		port := portOf(t, p.Plan(svc, []*state.Slice{udp(slice("a", "10.0.0.1", "10.0.0.2"))}, environment()), state.IPv4, "shop/web:http")
 		equal(t, tt.name+": Cluster", show(port.Cluster), tt.cluster)
 		equal(t, tt.name+": Serving", len(port.Serving), tt.serving)
-		equal(t, tt.name+": Unserved", frontendOf(t, port, ClusterIP).Unserved, tt.unserved)
+		equal(t, tt.name+": Refusal", frontendOf(t, port, ClusterIP).Refusal, tt.unserved)
 	}
 }
 

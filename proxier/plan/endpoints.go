@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // candidate is an endpoint of one Service port.
@@ -292,19 +293,19 @@ func (e *endpoints) localGood() (n int) {
 }
 
 // pool lists the endpoints of a selection.
-func (c *candidates) pool(family state.Family, of selection, r *room) []Endpoint {
+func (c *candidates) pool(family state.Family, of selection, r *room) []serviceport.Endpoint {
 	n := c.count(of)
 	if n == 0 {
 		return nil
 	}
 	n = r.element(n)
-	out := make([]Endpoint, 0, n)
+	out := make([]serviceport.Endpoint, 0, n)
 	for i := range c.list {
 		e := &c.list[i]
 		if of.has(e.flags) && len(out) < n {
 			e.flags |= pooled
-			out = append(out, Endpoint{
-				Addr: e.addr(family), Weight: e.weight, Local: e.flags&local != 0, Backup: e.flags&backup != 0,
+			out = append(out, serviceport.Endpoint{
+				Addr: e.addr(family), Weight: e.weight, Local: e.flags&local != 0,
 			})
 		}
 	}

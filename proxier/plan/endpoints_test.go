@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestPools: which endpoints serve policy Cluster and policy Local.
@@ -102,7 +103,7 @@ func TestWeights(t *testing.T) {
 	svc := service(nil)
 	list := []*state.Slice{weighted(3, slice("a", "10.0.0.1 @node-a")), weighted(0, slice("b", "10.0.0.2")), slice("c", "10.0.0.3")}
 	p := portOf(t, planned(svc, list, environment()), state.IPv4, "shop/web:http")
-	equal(t, "Cluster", p.Cluster, []Endpoint{
+	equal(t, "Cluster", p.Cluster, []serviceport.Endpoint{
 		{Addr: netip.MustParseAddrPort("10.0.0.1:8080"), Weight: 3, Local: true},
 		{Addr: netip.MustParseAddrPort("10.0.0.3:8080"), Weight: 1},
 	})
@@ -110,7 +111,7 @@ func TestWeights(t *testing.T) {
 	p = portOf(t, planned(svc, []*state.Slice{weighted(0, slice("a", "10.0.0.1", "10.0.0.2 draining"))}, environment()),
 		state.IPv4, "shop/web:http")
 	equal(t, "Cluster with weight 0 only", show(p.Cluster), "")
-	equal(t, "Unserved with weight 0 only", frontendOf(t, p, ClusterIP).Unserved, Reject)
+	equal(t, "Refusal with weight 0 only", frontendOf(t, p, ClusterIP).Refusal, serviceport.Reject)
 }
 
 // TestServing: which endpoints keep their UDP flows. Policy, topology and weight end no flow.
@@ -163,7 +164,7 @@ func TestPortsAndNames(t *testing.T) {
 	got := planned(svc, []*state.Slice{both}, environment())
 	var lines []string
 	for _, p := range got.Ports {
-		lines = append(lines, p.Family.String()+" "+p.Name+" "+p.Protocol.String()+" "+show(p.Cluster))
+		lines = append(lines, p.Family.Version()+" "+p.Name+" "+p.Protocol.String()+" "+show(p.Cluster))
 	}
 	equal(t, "ports", lines, []string{
 		"IPv4 shop/web:dns udp ", "IPv4 shop/web:dns-tcp tcp ",
@@ -178,7 +179,7 @@ func TestPortsAndNames(t *testing.T) {
 	}, Endpoints: []state.Endpoint{endpoint("10.0.0.1")}}
 	lines = nil
 	for _, p := range planned(twice, []*state.Slice{same}, environment()).Ports {
-		lines = append(lines, p.Family.String()+" "+p.Name+" "+p.Protocol.String()+" "+show(p.Cluster))
+		lines = append(lines, p.Family.Version()+" "+p.Name+" "+p.Protocol.String()+" "+show(p.Cluster))
 	}
 	equal(t, "ports without names", lines, []string{
 		"IPv4 shop/web:53 udp 10.0.0.1:5353", "IPv4 shop/web:53/tcp tcp 10.0.0.1:5454",
@@ -211,7 +212,7 @@ func TestHealthCheck(t *testing.T) {
 		state.IPv6: {NodePort: 32000, LocalIPv4: 1, LocalIPv6: 1},
 	} {
 		svc.ClusterIPs = slices.DeleteFunc(slices.Clone(both), func(a netip.Addr) bool { return state.FamilyOf(a) != family })
-		equal(t, "a Service of "+family.String(), *planned(svc, list, environment()).HealthCheck, want)
+		equal(t, "a Service of "+family.Version(), *planned(svc, list, environment()).HealthCheck, want)
 	}
 	if hc := planned(service(nil), list, environment()).HealthCheck; hc != nil {
 		t.Errorf("a Service without healthCheckNodePort got %+v", hc)

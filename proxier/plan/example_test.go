@@ -6,6 +6,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // A Service and its EndpointSlice go in, the plan of each port comes out. The Service has externalTrafficPolicy Local,
@@ -41,7 +42,7 @@ func ExamplePlanner_Plan() {
 			fmt.Println("  local pool:", endpoint.Addr)
 		}
 		for _, frontend := range port.Frontends {
-			fmt.Println(" ", frontend.Kind, "on port", frontend.Port, "decides by source:", frontend.Policy == plan.SourcePolicy)
+			fmt.Println(" ", frontend.Kind, "on port", frontend.Port, "decides by source:", frontend.Pool == serviceport.BySource)
 		}
 	}
 	// Output:

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 func fateService() (*state.Service, *Environment) {
@@ -57,7 +58,7 @@ func TestFates(t *testing.T) {
 				if pool == "local" {
 					list = planned.Ports[0].Local
 				}
-				if has := slices.ContainsFunc(list, func(e Endpoint) bool { return e.Addr == f.Addr }); has != (out == "") {
+				if has := slices.ContainsFunc(list, func(e serviceport.Endpoint) bool { return e.Addr == f.Addr }); has != (out == "") {
 					t.Errorf("%s: %s is in the %s pool: %t, but the reason is %q", tt.name, f.Addr, pool, has, out)
 				}
 			}

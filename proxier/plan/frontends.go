@@ -5,10 +5,11 @@ import (
 	"slices"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // template has the frontends of a Service in one family that have an address, by their kinds. Those of its ports differ only
-// in Port and Unserved.
+// in Port and Refusal.
 type template struct {
 	env    *Environment
 	svc    *state.Service
@@ -85,9 +86,10 @@ func (t *template) hasExternal() bool { return len(t.kinds[ExternalIP])+len(t.ki
 // internal returns the frontend of a cluster IP. Pods keep their source address. Traffic from elsewhere is masqueraded
 // under every policy, because endpoints may have no route back to its source.
 func (t *template) internal(a netip.Addr) Frontend {
-	fe := Frontend{Kind: ClusterIP, Addr: a, Policy: ClusterPolicy, Masquerade: MasqueradeOffCluster}
+	fe := frontend(ClusterIP, a, serviceport.ClusterPool, serviceport.NoMasquerade)
+	fe.ClusterIP = true
 	if t.svc.InternalLocal {
-		fe.Policy = LocalPolicy
+		fe.Pool = serviceport.LocalPool
 	}
 	return fe
 }
@@ -97,13 +99,17 @@ func (t *template) internal(a netip.Addr) Frontend {
 // this node, so all traffic is masqueraded, unless the Service says that they do so anyway.
 func (t *template) external(kind FrontendKind, a netip.Addr) Frontend {
 	if t.svc.ExternalLocal {
-		return Frontend{Kind: kind, Addr: a, Policy: SourcePolicy, Masquerade: MasqueradeNode}
+		return frontend(kind, a, serviceport.BySource, serviceport.MasqueradeNode)
 	}
-	fe := Frontend{Kind: kind, Addr: a, Policy: ClusterPolicy, Masquerade: MasqueradeAlways}
+	fe := frontend(kind, a, serviceport.ClusterPool, serviceport.MasqueradeAlways)
 	if t.svc.KeepsSources {
-		fe.Masquerade = MasqueradeNode
+		fe.Masquerade = serviceport.MasqueradeNode
 	}
 	return fe
+}
+
+func frontend(kind FrontendKind, a netip.Addr, pool serviceport.Pool, m serviceport.Masquerade) Frontend {
+	return Frontend{Kind: kind, Frontend: serviceport.Frontend{Addr: a, Pool: pool, Masquerade: m}}
 }
 
 // frontends completes the template for one port and adds the node port, which a range does not have. It leaves out what has
@@ -168,7 +174,7 @@ func filterOf(svc *state.Service, env *Environment, family state.Family) sourceF
 	case slices.ContainsFunc(svc.SourceRanges, func(r netip.Prefix) bool { return r.Bits() == 0 }):
 		return sourceFilter{}
 	}
-	return sourceFilter{on: true, problem: "no range is " + family.String() + ": nobody may use the " + family.String() +
+	return sourceFilter{on: true, problem: "no range is " + family.Version() + ": nobody may use the " + family.Version() +
 		" addresses of the load balancer; add a range of that family to allow it"}
 }
 

@@ -10,8 +10,8 @@ import (
 
 // describe prints a frontend in one line.
 func describe(fe Frontend) string {
-	policy := [...]string{"cluster", "local", "source"}[fe.Policy]
-	unserved := [...]string{"served", "reject", "drop"}[fe.Unserved]
+	policy := [...]string{"", "cluster", "local", "source"}[fe.Pool]
+	unserved := [...]string{"served", "reject", "drop"}[fe.Refusal]
 	masquerade := [...]string{"off-cluster", "always", "node"}[fe.Masquerade]
 	addr := "*"
 	if fe.Addr.IsValid() {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 const (
@@ -113,7 +114,7 @@ func hintsOf(e *state.Endpoint) *state.Hints {
 }
 
 // show prints endpoints as "10.0.0.1:80 10.0.0.2:80".
-func show(list []Endpoint) string {
+func show(list []serviceport.Endpoint) string {
 	var words []string
 	for _, e := range list {
 		words = append(words, e.Addr.String())

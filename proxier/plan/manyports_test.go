@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestManyPorts: a Service with many ports finds the numbers of its ports in each slice, as one with few ports does.
@@ -57,7 +58,7 @@ func TestDraining(t *testing.T) {
 	env.Draining = true
 	got := planned(service(everything), []*state.Slice{slice("a", "10.0.0.1 @node-a", "10.0.0.2")}, env)
 	for _, fe := range portOf(t, got, state.IPv4, "shop/web:http").Frontends {
-		equal(t, fe.Kind.String(), fe.Unserved, Drop)
+		equal(t, fe.Kind.String(), fe.Refusal, serviceport.Drop)
 	}
 }
 
@@ -65,9 +66,9 @@ func TestDraining(t *testing.T) {
 func TestSourcesStay(t *testing.T) {
 	svc := service(func(s *state.Service) { everything(s); s.KeepsSources = true })
 	got := portOf(t, planned(svc, nil, environment()), state.IPv4, "shop/web:http")
-	equal(t, "cluster IP", frontendOf(t, got, ClusterIP).Masquerade, MasqueradeOffCluster)
+	equal(t, "cluster IP", frontendOf(t, got, ClusterIP).Masquerade, serviceport.NoMasquerade)
 	for _, kind := range []FrontendKind{ExternalIP, LoadBalancer, NodePort} {
-		equal(t, kind.String(), frontendOf(t, got, kind).Masquerade, MasqueradeNode)
+		equal(t, kind.String(), frontendOf(t, got, kind).Masquerade, serviceport.MasqueradeNode)
 	}
 }
 
@@ -132,5 +133,5 @@ func TestLoadBalancerAlone(t *testing.T) {
 	})
 	p := portOf(t, planned(svc, []*state.Slice{slice("a", "10.0.0.1", "10.0.0.2")}, environment()), state.IPv4, "shop/web:http")
 	equal(t, "Cluster", show(p.Cluster), "10.0.0.1:8080 10.0.0.2:8080")
-	equal(t, "load balancer", frontendOf(t, p, LoadBalancer).Unserved, Served)
+	equal(t, "load balancer", frontendOf(t, p, LoadBalancer).Refusal, serviceport.NoRefusal)
 }

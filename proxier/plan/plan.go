@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Planner plans Services one after the other. From call to call it keeps only its buffers, so a plan costs only the
@@ -166,7 +167,7 @@ func (p *Planner) keep(port *Port) {
 
 // returnHere marks the endpoints of a Service whose replies return through this node: wherever they are, they do not get a
 // reply to a connection of their own that leads back to themselves.
-func (p *Planner) returnHere(pool []Endpoint) {
+func (p *Planner) returnHere(pool []serviceport.Endpoint) {
 	for i := range pool {
 		pool[i].Local = pool[i].Local || p.svc.KeepsSources
 	}
@@ -179,26 +180,26 @@ func (p *Planner) answer(port *Port, cluster, near selection) {
 	holds := port.Protocol == state.TCP && p.svc.Outliers.Refusals && p.svc.Outliers.Mode == state.OutlierEject
 	for i := range port.Frontends {
 		f := &port.Frontends[i]
-		f.Unserved = p.unserved(port, f.Policy, anywhere)
-		f.Good = f.Policy == ClusterPolicy && cluster.good() || f.Policy != ClusterPolicy && near.good()
+		f.Refusal = p.unserved(port, f.Pool, anywhere)
+		f.Good = f.Pool == serviceport.ClusterPool && cluster.good() || f.Pool != serviceport.ClusterPool && near.good()
 		f.HoldsRefusals = holds &&
-			(f.Policy != LocalPolicy && p.candidates.several(cluster) || f.Policy != ClusterPolicy && p.candidates.several(near))
+			(f.Pool != serviceport.LocalPool && p.candidates.several(cluster) || f.Pool != serviceport.ClusterPool && p.candidates.several(near))
 	}
 }
 
 // unserved decides what happens to packets that no endpoint takes. Without any endpoint, the client gets an error at
 // once. When only other nodes have endpoints, the client times out, because its next try may go through one of those
 // nodes.
-func (p *Planner) unserved(port *Port, policy Policy, anywhere bool) Unserved {
+func (p *Planner) unserved(port *Port, policy serviceport.Pool, anywhere bool) serviceport.Refusal {
 	switch {
 	case p.endpoints.env.Draining:
-		return Drop
+		return serviceport.Drop
 	case !anywhere:
-		return Reject
-	case policy == ClusterPolicy || len(port.Local) > 0:
-		return Served
+		return serviceport.Reject
+	case policy == serviceport.ClusterPool || len(port.Local) > 0:
+		return serviceport.NoRefusal
 	}
-	return Drop
+	return serviceport.Drop
 }
 
 // reportRange adds Problems for what a range of ports cannot have. A range is translated without its ports: an endpoint gets a

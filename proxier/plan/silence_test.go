@@ -57,7 +57,7 @@ func TestBackupsAndSilence(t *testing.T) {
 			got := p.Plan(service(func(s *state.Service) { s.AllDown = tt.allDown }), list, environment())
 			var primaries, backups []string
 			for _, e := range portOf(t, got, state.IPv4, "shop/web:http").Cluster {
-				if number := strings.TrimPrefix(e.Addr.Addr().String(), "10.0.0."); e.Backup {
+				if number := strings.TrimPrefix(e.Addr.Addr().String(), "10.0.0."); slices.ContainsFunc(tt.backup, func(b string) bool { return strings.Fields(b)[0] == number }) {
 					backups = append(backups, number)
 				} else {
 					primaries = append(primaries, number)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 func TestTopology(t *testing.T) {
@@ -61,7 +62,7 @@ func TestTopologySparesLocal(t *testing.T) {
 	p := portOf(t, planned(svc, []*state.Slice{sl}, environment()), state.IPv4, "shop/web:http")
 	equal(t, "Cluster", show(p.Cluster), "10.0.0.2:8080")
 	equal(t, "Local", show(p.Local), "10.0.0.1:8080")
-	equal(t, "node port", frontendOf(t, p, NodePort).Unserved, Served)
+	equal(t, "node port", frontendOf(t, p, NodePort).Refusal, serviceport.NoRefusal)
 }
 
 // TestZeroWeightTakesNoPartInTopology: hints and missing hints of an endpoint of weight 0 do not count.

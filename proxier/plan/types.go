@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Environment is what planning needs to know about the node. One value holds for all Services of a pass.
@@ -68,8 +69,8 @@ type Port struct {
 	// Cluster holds the endpoints of traffic policy Cluster, after topology hints and the fallback to terminating
 	// endpoints. Local holds the endpoints of policy Local. Each pool is sorted by address and port, and is nil unless
 	// a frontend needs it. An endpoint of weight 0 takes no new connections and is in neither pool.
-	Cluster []Endpoint
-	Local   []Endpoint
+	Cluster []serviceport.Endpoint
+	Local   []serviceport.Endpoint
 	// Serving holds all endpoints that still serve the flows they have, even if they are terminating and whatever
 	// policy and topology say. Connection tracking keeps flows to them. It is nil unless the protocol is UDP or Resets is
 	// set.
@@ -78,14 +79,6 @@ type Port struct {
 
 	Frontends []Frontend
 	Plain     bool // nft picks endpoints at random, all alike: weights and hash tables have no room
-}
-
-// Endpoint is an address and port to which a pool sends connections.
-type Endpoint struct {
-	Addr   netip.AddrPort
-	Weight uint16
-	Local  bool // its connections to itself need masquerading: it is on this node, or its replies return through it
-	Backup bool // gets connections only when no other endpoint is good
 }
 
 // FrontendKind is the field of the Service from which a frontend comes.
@@ -114,70 +107,18 @@ func (k FrontendKind) String() string { return kinds()[k].name }
 // Field returns the path of the field from which a kind of frontend comes.
 func (k FrontendKind) Field() string { return kinds()[k].field }
 
-// Policy is the rule by which a frontend chooses its pool.
-type Policy uint8
-
-// The policies.
-const (
-	// ClusterPolicy uses all endpoints.
-	ClusterPolicy Policy = iota
-	// LocalPolicy uses only endpoints on this node (internalTrafficPolicy Local).
-	LocalPolicy
-	// SourcePolicy decides by the source of a connection. Pods and the node itself reach all endpoints, and other
-	// sources reach only endpoints on this node (externalTrafficPolicy Local with its short circuit).
-	SourcePolicy
-)
-
-// Unserved is what happens to packets for which the policy of the frontend leaves no endpoint.
-type Unserved uint8
-
-// The values of Unserved.
-const (
-	// Served means that there is an endpoint. For SourcePolicy it means a local endpoint.
-	Served Unserved = iota
-	// Reject means that there is no endpoint anywhere. TCP gets a reset, other protocols get an ICMP error.
-	Reject
-	// Drop means that endpoints exist, but the policy allows none of them. For SourcePolicy, only traffic from outside
-	// is dropped. Traffic that the short circuit sends to the Cluster pool is still served.
-	Drop
-)
-
-// Masquerade selects the traffic whose source address is replaced.
-type Masquerade uint8
-
-// The masquerading modes.
-const (
-	// MasqueradeOffCluster is for traffic that does not come from a pod (cluster IPs). It goes with a refusal of the other
-	// ports of the address. So a cluster IP that is an address of this node has MasqueradeAlways.
-	MasqueradeOffCluster Masquerade = iota
-	// MasqueradeAlways is for all traffic (external addresses with policy Cluster).
-	MasqueradeAlways
-	// MasqueradeNode is for traffic that the node itself sends (external addresses with policy Local, and those of Services
-	// that keep sources).
-	MasqueradeNode
-)
-
-// Frontend is one address and port at which clients reach a Service port.
+// Frontend is one address and port at which clients reach a Service port. Its Pool is the one that the policy allows, even if
+// the pool is empty. Planning leaves IPVS false, because the dataplane chooses the engine.
 type Frontend struct {
-	Kind       FrontendKind
-	Addr       netip.Addr // the zero Addr for NodePort, which stands for all node port addresses
-	Port       uint16
-	EndPort    uint16 // the last port of a range; 0: the frontend has one port
-	Policy     Policy
-	Unserved   Unserved
-	Masquerade Masquerade
-	// Firewalled limits the frontend to Sources, the load balancer's source ranges in this family. When Sources is
-	// empty, no client of this family is allowed.
-	Firewalled bool
-	Sources    []netip.Prefix
-	// HoldsRefusals means that the first refusal of a dead endpoint does not reach the client, whose next packet goes to
-	// another endpoint. A frontend that holds them for its other endpoints delays the refusal of its last one by a second.
-	HoldsRefusals bool
+	serviceport.Frontend
+	Kind FrontendKind
+	// Sources are the load balancer's source ranges in this family, if the frontend is Firewalled. When they are empty, no
+	// client of this family is allowed.
+	Sources []netip.Prefix
 	// Good means that the endpoints that get connections are good: not ejected, and not failing their checks.
 	Good bool
-	// IPVS means that a virtual server takes the connections. Planning leaves it false, because the dataplane chooses
-	// the engine. Unchanged means that it passes them on without NAT.
-	IPVS, Unchanged bool
+	// Unchanged means that a virtual server passes the connections on without NAT. Planning leaves it false, too.
+	Unchanged bool
 }
 
 // Use is what a plan makes of an endpoint.

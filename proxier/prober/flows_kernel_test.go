@@ -427,7 +427,7 @@ func TestQuestionsLeaveNothing(t *testing.T) {
 		l := newLab(t)
 		l.podRules(t)
 		for _, e := range l.ends(t, f) {
-			t.Run(f.String()+" "+e.name, func(t *testing.T) {
+			t.Run(f.Version()+" "+e.name, func(t *testing.T) {
 				j := job{Question: questionOf(t, e.network, e.at.String(), e.check), Count: count, AtOnce: atOnce, Cancel: e.cancel}
 				before := l.excused.Load()
 				d := l.do(t, j)

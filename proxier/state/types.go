@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Name identifies a namespaced object.
@@ -23,64 +25,24 @@ func (n Name) Compare(other Name) int {
 	return cmp.Or(strings.Compare(n.Namespace, other.Namespace), strings.Compare(n.Name, other.Name))
 }
 
-// Protocol is an IP protocol number; only TCP, UDP and SCTP occur.
-type Protocol uint8
-
-// The protocols a Service port can have (IANA protocol numbers).
-const (
-	TCP  Protocol = 6
-	UDP  Protocol = 17
-	SCTP Protocol = 132
+// Family and Protocol are those of package serviceport.
+type (
+	Family   = serviceport.Family
+	Protocol = serviceport.Protocol
 )
 
-func (p Protocol) String() string {
-	switch p {
-	case TCP:
-		return "tcp"
-	case UDP:
-		return "udp"
-	case SCTP:
-		return "sctp"
-	}
-	return strconv.Itoa(int(p))
-}
-
-// ParseProtocol parses the name that Kubernetes gives a protocol; 0: it is none of the three.
-func ParseProtocol(name string) Protocol {
-	switch name {
-	case "TCP":
-		return TCP
-	case "UDP":
-		return UDP
-	case "SCTP":
-		return SCTP
-	}
-	return 0
-}
-
-// Family is an address family.
-type Family uint8
-
-// The two address families. Everything that differs between them is derived from this value.
+// The families and the protocols.
 const (
-	IPv4 Family = 4
-	IPv6 Family = 6
-)
+	IPv4 = serviceport.IPv4
+	IPv6 = serviceport.IPv6
 
-func (f Family) String() string {
-	if f == IPv6 {
-		return "IPv6"
-	}
-	return "IPv4"
-}
+	TCP  = serviceport.TCP
+	UDP  = serviceport.UDP
+	SCTP = serviceport.SCTP
+)
 
 // FamilyOf returns the family of a valid, unmapped address.
-func FamilyOf(a netip.Addr) Family {
-	if a.Is4() {
-		return IPv4
-	}
-	return IPv6
-}
+func FamilyOf(a netip.Addr) Family { return serviceport.FamilyOf(a) }
 
 // Service is a Service that this proxy serves: neither headless nor ExternalName, and without the label that gives it
 // to another proxy. Its addresses are canonical (unmapped, no zone). A part that could not be parsed is missing here

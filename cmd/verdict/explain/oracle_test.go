@@ -137,7 +137,7 @@ func describe(c *oracle.Cluster) string {
 		fmt.Fprintf(&b, "  failed %v\n", c.Failed[svc.Name])
 	}
 	for _, sl := range c.Slices {
-		fmt.Fprintf(&b, "%s of %s: %s, weight %d, backup %t, ports %v\n", sl.Name, sl.Service, sl.Family, sl.Weight, sl.Backup, sl.Ports)
+		fmt.Fprintf(&b, "%s of %s: %s, weight %d, backup %t, ports %v\n", sl.Name, sl.Service, sl.Family.Version(), sl.Weight, sl.Backup, sl.Ports)
 		for _, e := range sl.Endpoints {
 			fmt.Fprintf(&b, "  %+v, hints %+v\n", e, e.Hints)
 		}

@@ -144,9 +144,9 @@ func (s *scrape) counter(d *prometheus.Desc, v float64, labels ...string) {
 // elements shows the size of each map, and returns how many frontends there are.
 func (c *Collector) elements(s *scrape) (frontends int) {
 	for _, e := range c.options.Elements() {
-		s.gauge(elementsDesc, float64(e.Elements), familyLabel(e.Family), e.Set)
+		s.gauge(elementsDesc, float64(e.Elements), e.Family.Version(), e.Set)
 		if e.Limit > 0 {
-			s.gauge(roomDesc, float64(e.Limit), familyLabel(e.Family), e.Set)
+			s.gauge(roomDesc, float64(e.Limit), e.Family.Version(), e.Set)
 		}
 		if set, _ := program.SetNamed(e.Set); set.Says().Counted() {
 			frontends += e.Elements
@@ -162,9 +162,9 @@ func (c *Collector) affinity(s *scrape, now time.Time) {
 		return
 	}
 	for _, a := range list {
-		s.gauge(sizeDesc, float64(a.Size), familyLabel(a.Family))
+		s.gauge(sizeDesc, float64(a.Size), a.Family.Version())
 		if a.Entries >= 0 {
-			s.gauge(entriesDesc, float64(a.Entries), familyLabel(a.Family))
+			s.gauge(entriesDesc, float64(a.Entries), a.Family.Version())
 		}
 	}
 }
@@ -215,13 +215,6 @@ func (c *Collector) failed(source string, now time.Time, err error) {
 	c.said.Say(source, sayAgain, now)
 	c.options.Log.Warn("cannot read from the kernel for the metrics; this scrape lacks them, the next one tries again",
 		"source", source, "error", err)
-}
-
-func familyLabel(f program.Family) string {
-	if f == program.IPv6 {
-		return "IPv6"
-	}
-	return "IPv4"
 }
 
 // splitName returns the parts of the name of a service port, namespace/name:port. A name that was truncated may lack
@@ -334,9 +327,9 @@ func (c *Collector) connections(s *scrape, now time.Time) bool {
 	for of, n := range c.ports.totals {
 		namespace, service, name := splitName(of.name)
 		if of.reason == "" {
-			s.counter(connectionsDesc, float64(n), familyLabel(of.family), namespace, service, name)
+			s.counter(connectionsDesc, float64(n), of.family.Version(), namespace, service, name)
 		} else {
-			s.counter(refusedDesc, float64(n), familyLabel(of.family), namespace, service, name, of.reason)
+			s.counter(refusedDesc, float64(n), of.family.Version(), namespace, service, name, of.reason)
 		}
 	}
 	return true

@@ -73,7 +73,7 @@ func rangeAt(ranges []*Frontend, r conntrack.Route) (*Frontend, netip.AddrPort) 
 
 // PlaceOf is a place at an address.
 func PlaceOf(at netip.AddrPort, protocol uint8) Place {
-	return Place{Address: at.Addr(), Family: familyName(program.FamilyOf(at.Addr())), Protocol: protocol, Port: at.Port()}
+	return Place{Address: at.Addr(), Family: program.FamilyOf(at.Addr()).Version(), Protocol: protocol, Port: at.Port()}
 }
 
 // atNodePort is the node port of a place.

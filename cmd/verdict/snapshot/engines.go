@@ -62,7 +62,7 @@ func (t *Table) add(fe *inspect.FrontendStatus, find func(ipvsctl.Key) (ipvsctl.
 // describe fills in the fields that do not depend on the engine.
 func describe(fe *inspect.FrontendStatus) Frontend {
 	return Frontend{
-		Service: fe.Name, Protocol: protocolName(fe.Protocol), Family: familyName(fe.Family), Address: fe.Addr, Port: fe.Port, LastPort: fe.LastPort,
+		Service: fe.Name, Protocol: protocolName(fe.Protocol), Family: fe.Family.Version(), Address: fe.Addr, Port: fe.Port, LastPort: fe.LastPort,
 		NodePort: !fe.Addr.IsValid(), SourceRanges: fe.Firewalled, Endpoints: []Endpoint{},
 	}
 }
@@ -117,7 +117,7 @@ func fromIPVS(s *ipvsctl.Status, fe *inspect.FrontendStatus) Frontend {
 		// endpoints without NAT.
 		out.Local = fe.Pool == program.BySource && !s.WithoutNAT()
 	}
-	out.Protocol, out.Family = protocolName(uint8(s.Protocol)), familyName(program.FamilyOf(s.Addr))
+	out.Protocol, out.Family = protocolName(uint8(s.Protocol)), program.FamilyOf(s.Addr).Version()
 	out.Address, out.Port, out.Connections = s.Addr, s.Port, s.Connections
 	out.Engine, out.Scheduler, out.SchedulerFlags = IPVS, s.Scheduler, s.FlagText()
 	out.AffinitySeconds = int64(s.Persistence / time.Second)

@@ -13,6 +13,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // ErrNothing means that the kernel has nothing of Verdict.
@@ -125,11 +126,11 @@ func ReadPlaces(q Query, places []Place) (*Table, error) {
 	}
 	match, seen := q.Match(), map[Place]bool{}
 	for _, p := range places {
-		if seen[p] || !slices.Contains(q.families(), familyNamed(p.Family)) {
+		if seen[p] || !slices.Contains(q.families(), serviceport.ParseVersion(p.Family)) {
 			continue
 		}
 		seen[p] = true
-		status, found, err := tables.Frontend(familyNamed(p.Family), p.Address, p.Protocol, p.Port)
+		status, found, err := tables.Frontend(serviceport.ParseVersion(p.Family), p.Address, p.Protocol, p.Port)
 		switch {
 		case errors.Is(err, kernel.ErrNoTables), err == nil && (!found || match != nil && !match(status.Name)):
 			continue

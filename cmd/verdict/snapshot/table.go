@@ -10,6 +10,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Table is what a node serves. The fields of this type and of those below are the JSON form of "verdict list".
@@ -92,7 +93,7 @@ func (fe *Frontend) At() string {
 		return fmt.Sprintf("%s-%d", netip.AddrPortFrom(fe.Address, fe.Port), fe.LastPort)
 	case fe.Address.IsValid():
 		return netip.AddrPortFrom(fe.Address, fe.Port).String()
-	case fe.Family == familyName(program.IPv6):
+	case fe.Family == program.IPv6.Version():
 		return fmt.Sprintf("[*]:%d", fe.Port)
 	}
 	return fmt.Sprintf("*:%d", fe.Port)
@@ -132,7 +133,7 @@ func (t *Table) addresses(fe *Frontend) (out []netip.Addr) {
 		return []netip.Addr{fe.Address}
 	}
 	for _, a := range t.NodePortAddresses {
-		if familyName(program.FamilyOf(a)) == fe.Family {
+		if program.FamilyOf(a).Version() == fe.Family {
 			out = append(out, a)
 		}
 	}
@@ -158,20 +159,6 @@ func (t *Table) sort() {
 	}
 }
 
-func familyName(f program.Family) string {
-	if f == program.IPv6 {
-		return "IPv6"
-	}
-	return "IPv4"
-}
-
-func familyNamed(name string) program.Family {
-	if name == familyName(program.IPv6) {
-		return program.IPv6
-	}
-	return program.IPv4
-}
-
 func protocolName(p uint8) string { return strings.ToUpper(state.Protocol(p).String()) }
 
-func protocolNumber(name string) uint8 { return uint8(state.ParseProtocol(name)) }
+func protocolNumber(name string) uint8 { return uint8(serviceport.ParseProtocol(name)) }

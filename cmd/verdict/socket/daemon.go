@@ -175,7 +175,7 @@ func (f *Frontends) add(svc *state.Service, at netip.Addr) bool {
 	before := len(f.List)
 	add := func(a netip.Addr, family state.Family, protocol state.Protocol, port uint16) {
 		if len(f.List) < maxFrontends && (!at.IsValid() || a == at) {
-			f.List = append(f.List, Frontend{Address: a, Family: family.String(), Protocol: uint8(protocol), Port: port})
+			f.List = append(f.List, Frontend{Address: a, Family: family.Version(), Protocol: uint8(protocol), Port: port})
 		}
 	}
 	for _, addrs := range [][]netip.Addr{svc.ClusterIPs, svc.ExternalIPs, svc.LoadBalancerIPs} {

@@ -15,6 +15,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // LabelProxyName names the proxy that serves a Service.
@@ -251,7 +252,7 @@ func parsed[T comparable](f *findings, field string, list []string, parse func(s
 
 // protocol parses a protocol. An empty protocol is TCP, the default of the API server, so that manifests may omit it.
 func (f *findings) protocol(field fieldPath, p corev1.Protocol) (state.Protocol, bool) {
-	if parsed := state.ParseProtocol(cmp.Or(string(p), "TCP")); parsed != 0 {
+	if parsed := serviceport.ParseProtocol(cmp.Or(string(p), "TCP")); parsed != 0 {
 		return parsed, true
 	}
 	f.Add(field.String(), "%s is not one of TCP, UDP and SCTP", state.Quote(string(p)))

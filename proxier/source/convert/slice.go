@@ -133,7 +133,7 @@ func (f *findings) endpointAddr(i int, family state.Family, addresses []string) 
 	}
 	addr, reason := ParseAddr(addresses[0])
 	if reason == "" && state.FamilyOf(addr) != family {
-		reason = state.Quote(addresses[0]) + " is not an " + family.String() + " address, as addressType says"
+		reason = state.Quote(addresses[0]) + " is not an " + family.Version() + " address, as addressType says"
 	}
 	if reason != "" {
 		f.Add(Indexed("endpoints", i)+".addresses[0]", "%s", reason)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Objects are the Service and the EndpointSlices that a balancer stands for.
@@ -41,7 +42,7 @@ func (lb *LoadBalancer) Objects() (Objects, []state.Problem) {
 	for i := range spec.Ports {
 		for _, protocol := range spec.Ports[i].protocols() {
 			svc.Ports = append(svc.Ports, state.ServicePort{
-				Name: spec.portName(&spec.Ports[i]), Protocol: state.ParseProtocol(protocol), Port: spec.Ports[i].Port.First,
+				Name: spec.portName(&spec.Ports[i]), Protocol: serviceport.ParseProtocol(protocol), Port: spec.Ports[i].Port.First,
 				EndPort: spec.Ports[i].Port.Last,
 			})
 		}
@@ -95,7 +96,7 @@ func (s *Spec) slicePorts(own uint16) (list []state.SlicePort) {
 		p := &s.Ports[i]
 		for _, protocol := range p.protocols() {
 			list = append(list, state.SlicePort{
-				Name: s.portName(p), Protocol: state.ParseProtocol(protocol), Port: p.target(own),
+				Name: s.portName(p), Protocol: serviceport.ParseProtocol(protocol), Port: p.target(own),
 			})
 		}
 	}
@@ -111,7 +112,7 @@ func (s *Spec) problems(svc *state.Service) []state.Problem {
 	}
 	for i, a := range s.Addresses {
 		if family := state.FamilyOf(a.Addr); len(served) > 0 && !served[family] {
-			f.Add(fmt.Sprintf("spec.addresses[%d]", i), "%s has no %s endpoint: its connections are refused", a, family)
+			f.Add(fmt.Sprintf("spec.addresses[%d]", i), "%s has no %s endpoint: its connections are refused", a, family.Version())
 		}
 	}
 	return f.Problems()

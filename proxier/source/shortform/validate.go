@@ -59,7 +59,7 @@ func (f *faults) validateEndpoints(lb *LoadBalancer) {
 		at := fmt.Sprintf("spec.endpoints[%d]", i)
 		family := state.FamilyOf(e.Address.Addr)
 		if !families[family] {
-			f.add(at+".address", "%s serves nothing: expected an %s address in spec.addresses", e.Address, family)
+			f.add(at+".address", "%s serves nothing: expected an %s address in spec.addresses", e.Address, family.Version())
 		}
 		if e.Port != 0 && len(lb.Spec.Ports) > 1 {
 			f.add(at+".port", "%d: expected no port, because spec.ports has %d", e.Port, len(lb.Spec.Ports))
