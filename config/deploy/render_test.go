@@ -5,7 +5,9 @@ package deploy
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +27,7 @@ func variants() map[string][]string {
 		"overlays/kubeadm":  {"kubeProxyConfigMap=kube-proxy"},
 		"overlays/k3s":      {"apiServer.host=127.0.0.1", "apiServer.port=6444", "clusterCIDR=10.42.0.0/16"},
 		"overlays/nft-only": {"initContainer=false", "extraArgs={--backend=nft}"},
-		"monitoring":        {"monitoring=true"},
+		"monitoring":        {"monitoring.enabled=true"},
 	}
 }
 
@@ -73,7 +75,10 @@ func objects(t *testing.T, text string) map[string]any {
 func TestChartEqualsKustomize(t *testing.T) {
 	for variant, values := range variants() {
 		t.Run(variant, func(t *testing.T) {
-			want, got := objects(t, kustomized(t, variant)), objects(t, tool(t, "", append([]string{"helm", "chart"}, values...)...))
+			want, got := objects(t, kustomized(t, variant)), objects(t, tool(t, "", append([]string{"helm", "chart", "image.tag=latest"}, values...)...))
+			for _, o := range got {
+				checkHelmsOwn(t, o.(map[string]any))
+			}
 			if len(want) < 4 {
 				t.Errorf("only %d objects", len(want))
 			}
@@ -84,9 +89,74 @@ func TestChartEqualsKustomize(t *testing.T) {
 	}
 }
 
+// checkHelmsOwn looks for the labels that Helm's conventions ask for, and takes away what kustomize does not have.
+func checkHelmsOwn(t *testing.T, o map[string]any) {
+	t.Helper()
+	metas := []map[string]any{o["metadata"].(map[string]any)}
+	if o["kind"] == "DaemonSet" {
+		metas = append(metas, o["spec"].(map[string]any)["template"].(map[string]any)["metadata"].(map[string]any))
+		if annotations := metas[1]["annotations"].(map[string]any); len(annotations["checksum/config"].(string)) != 64 {
+			t.Errorf("the pods have the annotations %v", annotations)
+		}
+		delete(metas[1], "annotations")
+	}
+	for _, meta := range metas {
+		labels := meta["labels"].(map[string]any)
+		for _, name := range []string{"app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"} {
+			if labels[name] == nil {
+				t.Errorf("%s %s has no label %s", o["kind"], meta["name"], name)
+			}
+			delete(labels, name)
+		}
+		switch o["kind"] {
+		case "ServiceAccount", "ConfigMap", "ClusterRole", "ClusterRoleBinding": // kustomize labels only what selects pods or monitors
+			delete(meta, "labels")
+		}
+	}
+}
+
+// TestChartLint: "helm lint --strict" finds nothing, and the schema refuses values that are none.
+func TestChartLint(t *testing.T) {
+	for _, values := range variants() {
+		tool(t, "", append([]string{"lint", "chart"}, values...)...)
+	}
+	path, err := buildTools()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wrong := range []string{"image=verdict:v1", "imagePullPolicy=Always", "extraArgs={v=4}", "monitoring=true", "image.digest=abc", "initContainer=no"} {
+		if out, err := exec.Command(path, "helm", "chart", wrong).CombinedOutput(); err == nil {
+			t.Errorf("the chart takes %s:\n%s", wrong, out)
+		}
+	}
+}
+
+// TestChartValues: each value does what its comment says.
+func TestChartValues(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("ab", 32)
+	text := tool(t, "", "helm", "chart", "image.repository=registry.example/verdict", "image.tag=v2", "image.digest="+digest, "imagePullSecrets[0].name=registry",
+		"podAnnotations.team=net", "affinity.nodeAffinity.x=y", "monitoring.enabled=true", "monitoring.labels.release=prometheus", "monitoring.job=kube-proxy")
+	for want, n := range map[string]int{
+		"image: registry.example/verdict:v2@" + digest: 2, "- name: registry": 1, "team: net": 1, "nodeAffinity:": 1, "release: prometheus": 2,
+		"replacement: kube-proxy": 1,
+	} {
+		if got := strings.Count(text, want); got != n {
+			t.Errorf("%q is there %d times, want %d:\n%s", want, got, n, text)
+		}
+	}
+	if strings.Contains(text, "verdict.*") || !strings.Contains(text, `job="kube-proxy"`) {
+		t.Errorf("alerts select another job than the monitor sets:\n%s", text)
+	}
+	checksum := regexp.MustCompile("checksum/config: .*")
+	changed := tool(t, "", "helm", "chart", "config.nodePortAddresses={all}")
+	if same := tool(t, "", "helm", "chart"); checksum.FindString(changed) == checksum.FindString(same) {
+		t.Error("another configuration has the same checksum")
+	}
+}
+
 // TestChartInAnotherNamespace: everything is in the namespace of the release, so that the monitor finds the pods.
 func TestChartInAnotherNamespace(t *testing.T) {
-	text := tool(t, "", "helm", "chart", "namespace=networking", "monitoring=true")
+	text := tool(t, "", "helm", "chart", "namespace=networking", "monitoring.enabled=true")
 	if strings.Contains(text, "kube-system") {
 		t.Errorf("something is in kube-system:\n%s", text)
 	}

@@ -3,6 +3,7 @@
 //
 //	tools kustomize DIR                print the objects of a kustomization
 //	tools helm CHART [namespace=NAME] [KEY=VALUE...]    print the objects of a chart
+//	tools lint CHART [KEY=VALUE...]    check a chart as "helm lint --strict" does, its values and its schema
 //	tools rules FILE                   check alert rules as promtool does, and print the metrics that they use
 //	tools queries                      read PromQL from standard input, one query a line, and print the metrics
 //	tools package CONFIG TARGET        make TARGET, a .deb or .rpm, as an nfpm configuration says
@@ -27,6 +28,8 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
 	"helm.sh/helm/v3/pkg/strvals"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -39,7 +42,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: tools kustomize DIR | helm CHART [namespace=NAME] [KEY=VALUE...] | rules FILE | queries | package CONFIG TARGET")
+var errUsage = errors.New("usage: tools kustomize DIR | helm CHART [namespace=NAME] [KEY=VALUE...] | lint CHART [KEY=VALUE...] | rules FILE | queries | package CONFIG TARGET")
 
 func run(args []string) error {
 	switch {
@@ -47,6 +50,8 @@ func run(args []string) error {
 		return kustomize(args[1])
 	case len(args) >= 2 && args[0] == "helm":
 		return helm(args[1], args[2:])
+	case len(args) >= 2 && args[0] == "lint":
+		return lintChart(args[1], args[2:])
 	case len(args) == 2 && args[0] == "rules":
 		return rules(args[1])
 	case len(args) == 1 && args[0] == "queries":
@@ -100,6 +105,23 @@ func helm(dir string, set []string) error {
 		}
 	}
 	return nil
+}
+
+func lintChart(dir string, set []string) error {
+	given := map[string]any{}
+	for _, s := range set {
+		if err := strvals.ParseInto(s, given); err != nil {
+			return fmt.Errorf("value %q: %w", s, err)
+		}
+	}
+	var errs []error
+	for _, m := range lint.AllWithKubeVersion(dir, given, "kube-system", nil).Messages {
+		fmt.Println(m)
+		if m.Severity >= support.WarningSev {
+			errs = append(errs, m)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func rules(file string) error {
