@@ -15,7 +15,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
-	"github.com/verdict-proxy/verdict/serviceport"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // TestTransitionsInMemory makes the random changes of TestTransitions over a kernel in memory, which shows less and needs no

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/nft/program"
-	"github.com/verdict-proxy/verdict/serviceport"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // Port is a service port: one port of a Service, in one family.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/nft/rule"
-	"github.com/verdict-proxy/verdict/serviceport"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // The program works on one 32-bit number, the scratch number. It is in the packet's priority field while the rules look

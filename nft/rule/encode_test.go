@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/nftables/expr"
 
-	"github.com/verdict-proxy/verdict/serviceport"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // TestSetOfProtocols: a rule names the anonymous set by its number in the batch. The digest does not depend on that number.

@@ -9,7 +9,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"github.com/verdict-proxy/verdict/serviceport"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // Statement is a part of a rule: its text in the form that nft 1.0.6 lists, and its expressions. A statement that nft

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestLeftOutOnce: the connections to endpoints are looked for once, when a plan has left one out, and again when one was

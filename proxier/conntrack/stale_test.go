@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // service makes a plan from lines "frontends > endpoints". A frontend is addr:port, or *4:port and *6:port for a node

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestRandomInterleavings compares the Tracker with a plain model of the kernel while passes, failed passes, cleanings

@@ -10,9 +10,9 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/fields"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // effect is what an annotation can change: what both engines get, and which Problem the Service gets.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Balancer is the IPVS engine. ipvsctl.Engine documents the methods.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // hashAt is a Service whose ports hash clients. The lists of endpoints of its ports begin at different addresses if

@@ -8,8 +8,8 @@ import (
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/plan"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // translator turns planned ports into ports of the nft engine. A port's lists of endpoints are valid until the next

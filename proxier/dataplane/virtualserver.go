@@ -8,8 +8,8 @@ import (
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/plan"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // A service port that IPVS serves has a virtual server for each frontend and address. nft still does what a virtual

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/state"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 func ofBackups(sl *state.Slice) *state.Slice { sl.Backup = true; return sl }

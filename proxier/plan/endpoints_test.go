@@ -8,8 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/state"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestPools: which endpoints serve policy Cluster and policy Local.

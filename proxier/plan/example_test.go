@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // A Service and its EndpointSlice go in, the plan of each port comes out. The Service has externalTrafficPolicy Local,

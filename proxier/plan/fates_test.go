@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/state"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 func fateService() (*state.Service, *Environment) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/state"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // TestManyPorts: a Service with many ports finds the numbers of its ports in each slice, as one with few ports does.

@@ -3,8 +3,8 @@ package plan
 import (
 	"testing"
 
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/state"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 func TestTopology(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/state"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Environment is what planning needs to know about the node. One value holds for all Services of a pass.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/verdict-proxy/verdict/serviceport"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // Name identifies a namespaced object.

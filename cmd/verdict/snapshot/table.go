@@ -9,8 +9,8 @@ import (
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/state"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Table is what a node serves. The fields of this type and of those below are the JSON form of "verdict list".

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/state"
-	"github.com/verdict-proxy/verdict/serviceport"
 )
 
 // Objects are the Service and the EndpointSlices that a balancer stands for.
