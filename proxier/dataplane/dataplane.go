@@ -9,10 +9,8 @@ import (
 
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/contents"
-	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
-	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -44,12 +42,11 @@ type Options struct {
 
 // Dataplane keeps both engines equal to planned Services. The package comment has its contract.
 type Dataplane struct {
-	ruleset    Ruleset
-	ipvs       *ipvsPorts // nil when IPVS is not used
-	scheduling Scheduling
+	ruleset Ruleset
+	ipvs    *ipvsPorts // nil when IPVS is not used
+	Scheduling
 	env        Environment
 	hasEnv     bool
-	translator translator
 	services   map[state.Name]*served
 	limited    map[contents.PortID]state.Name // the ports that nft serves less well than asked for, or that may become so
 	quarantine quarantine
@@ -63,7 +60,7 @@ func New(o Options) *Dataplane {
 	return &Dataplane{
 		ruleset:    o.Ruleset,
 		ipvs:       newIPVS(o.Balancer),
-		scheduling: o.Scheduling,
+		Scheduling: o.Scheduling,
 		services:   map[state.Name]*served{},
 		limited:    map[contents.PortID]state.Name{},
 		quarantine: quarantine{},
@@ -123,7 +120,7 @@ func (d *Dataplane) setPort(
 ) (scheduler uint8, problems []state.Problem) {
 	name := planned.Name
 	m := d.balance(name, id, port)
-	wanted := d.translator.port(port, &m)
+	wanted := rules(port, &m)
 	if d.env.Fleet {
 		wanted.Answers, wanted.Created = answers(port, &m), planned.Created.UnixNano()
 	}
@@ -160,7 +157,7 @@ func (d *Dataplane) setPort(
 // balance chooses how a port is served, and hands it to IPVS where IPVS serves it. When IPVS cannot, nft serves the
 // port by the nearest method.
 func (d *Dataplane) balance(name state.Name, id contents.PortID, port *plan.Port) method {
-	m := d.scheduling.methodOf(port)
+	m := d.methodOf(port)
 	if m.ipvs && ranged(port) {
 		// An IPVS service has one port, all ports of an address together with persistence, or a packet mark. Marks belong to
 		// other software (config/README.md).
@@ -193,24 +190,6 @@ func (d *Dataplane) balance(name state.Name, id contents.PortID, port *plan.Port
 		d.ipvs.Delete(key)
 	}
 	return m
-}
-
-// Slots counts what nft needs for a port beyond one element for each endpoint; see plan.Slots. IPVS needs none of that, and
-// is not asked: nft may have to serve a part of the port, or all of it.
-func (d *Dataplane) Slots(port *plan.Port) (weights int, tables map[string]int) {
-	m := d.scheduling.methodOf(port)
-	if m.nft.Hashes() {
-		return 0, hashing.Needed(d.translator.port(port, &m))
-	}
-	for _, list := range [...][]serviceport.Endpoint{port.Cluster, port.Local} {
-		if m.heaviest || !weighted(list) {
-			continue
-		}
-		for _, n := range slots(list) {
-			weights += int(n) - 1
-		}
-	}
-	return weights, nil
 }
 
 // withRoom lists the Services with ports that nft serves less well than asked for, and could serve better now.

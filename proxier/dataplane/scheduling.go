@@ -8,6 +8,7 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
+	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/plan"
@@ -249,6 +250,24 @@ func SchedulerOf(m program.Method) (name, flags string) {
 		return "mh", "mh-port"
 	}
 	return schedulerRandom, ""
+}
+
+// Slots counts what nft needs for a port beyond one element for each endpoint; see plan.Slots. IPVS needs none of that, and
+// is not asked: nft may have to serve a part of the port, or all of it.
+func (s *Scheduling) Slots(port *plan.Port) (weights int, tables map[string]int) {
+	m := s.methodOf(port)
+	if m.nft.Hashes() {
+		return 0, hashing.Needed(rules(port, &m))
+	}
+	for _, list := range [...][]serviceport.Endpoint{port.Cluster, port.Local} {
+		if m.heaviest || !weighted(list) {
+			continue
+		}
+		for _, n := range slots(list) {
+			weights += int(n) - 1
+		}
+	}
+	return weights, nil
 }
 
 // answers returns the external address that endpoints answer with when this node continues a connection of another node

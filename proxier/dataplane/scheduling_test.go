@@ -10,6 +10,7 @@ import (
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/nft/serviceport"
+	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -178,7 +179,7 @@ func TestSlotsOfALargePool(t *testing.T) {
 }
 
 func TestEqualWeightsNeedNoSlots(t *testing.T) {
-	for _, e := range appendEndpoints(nil, []serviceport.Endpoint{{Weight: 50}, {Weight: 50}}, false) {
+	for _, e := range endpoints(&plan.Port{}, &method{}, []serviceport.Endpoint{{Weight: 50}, {Weight: 50}}) {
 		if e.Slots != 0 {
 			t.Errorf("%d slots for an endpoint like all others, want the default", e.Slots)
 		}

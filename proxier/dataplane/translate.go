@@ -12,33 +12,20 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/plan"
 )
 
-// translator turns planned ports into ports of the nft engine. A port's lists of endpoints are valid until the next
-// call: the engine keeps none of them, and for a large Service they are most of what a change allocates.
-type translator struct{ cluster, local []contents.Endpoint }
-
-// port returns a planned port as the nft engine serves it.
-func (t *translator) port(p *plan.Port, m *method) *contents.Port {
-	cluster, local := p.Cluster, p.Local
-	if m.heaviest {
-		cluster, local = heaviest(cluster), heaviest(local)
-	}
-	t.cluster, t.local = appendEndpoints(t.cluster[:0], cluster, p.Plain), appendEndpoints(t.local[:0], local, p.Plain)
+// rules returns a planned port as the nft engine serves it. It shares the lists of endpoints where it can.
+func rules(p *plan.Port, m *method) *contents.Port {
 	out := &contents.Port{
 		Family:    p.Family,
 		Name:      p.Name,
 		Protocol:  uint8(p.Protocol),
 		Method:    m.nft,
 		Affinity:  p.Affinity,
-		Cluster:   t.cluster,
-		Local:     t.local,
+		Cluster:   endpoints(p, m, p.Cluster),
+		Local:     endpoints(p, m, p.Local),
 		Frontends: make([]contents.Frontend, len(p.Frontends), len(p.Frontends)+1),
 	}
 	if p.Plain {
 		out.Method = program.Random
-	}
-	if ranged(p) {
-		keepPorts(t.cluster)
-		keepPorts(t.local)
 	}
 	for i := range p.Frontends {
 		out.Frontends[i] = p.Frontends[i].Frontend
@@ -50,11 +37,27 @@ func (t *translator) port(p *plan.Port, m *method) *contents.Port {
 	return out
 }
 
-// keepPorts has connections to endpoints keep their port.
-func keepPorts(list []contents.Endpoint) {
-	for i := range list {
-		list[i].Addr = netip.AddrPortFrom(list[i].Addr.Addr(), 0)
+// endpoints returns a pool as the nft engine serves it. Connections to a range of ports keep their port.
+func endpoints(p *plan.Port, m *method, list []serviceport.Endpoint) []serviceport.Endpoint {
+	if m.heaviest {
+		list = heaviest(list)
 	}
+	weights := !p.Plain && weighted(list)
+	if !weights && !ranged(p) {
+		return list
+	}
+	list = slices.Clone(list)
+	if weights {
+		for i, n := range slots(list) {
+			list[i].Slots = n
+		}
+	}
+	for i := range list {
+		if ranged(p) {
+			list[i].Addr = netip.AddrPortFrom(list[i].Addr.Addr(), 0)
+		}
+	}
+	return list
 }
 
 // dropUnusedPools leaves out pools that no frontend of nft uses: another Service has the frontend, or IPVS serves it. With
@@ -72,19 +75,6 @@ func dropUnusedPools(p *contents.Port) {
 	if !local {
 		p.Local = nil
 	}
-}
-
-func appendEndpoints(out []contents.Endpoint, list []serviceport.Endpoint, plain bool) []contents.Endpoint {
-	out = slices.Grow(out, len(list))
-	for i := range list {
-		out = append(out, contents.Endpoint{Addr: list[i].Addr, Local: list[i].Local})
-	}
-	if !plain && weighted(list) {
-		for i, n := range slots(list) {
-			out[i].Slots = n
-		}
-	}
-	return out
 }
 
 // poolOf returns the pool of a frontend. When the one that its policy allows is empty, it has none: it only refuses.

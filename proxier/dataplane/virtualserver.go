@@ -77,7 +77,7 @@ func (s *realPools) of(pool serviceport.Pool) []ipvsctl.RealServer {
 
 // nftShare is what nft does for a port that IPVS serves.
 func nftShare(p *plan.Port, m *method, env *Environment) *contents.Port {
-	out := new(translator).port(p, m)
+	out := rules(p, m)
 	out.Hairpin = localAddresses(p.Cluster, p.Local)
 	for i := range out.Frontends {
 		fe := &out.Frontends[i]
