@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/e2e/netns"
-	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/nft/table"
 )
@@ -72,7 +71,7 @@ func (n *namespace) exchange(t *testing.T, set string) {
 func repairFound(t *testing.T, e *Engine, calls int) {
 	t.Helper()
 	for range calls {
-		i, err := e.Check()
+		i, err := e.FindInterference()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +80,7 @@ func repairFound(t *testing.T, e *Engine, calls int) {
 		}
 		r, err := e.Repair(i)
 		for r.More && err == nil {
-			r, err = e.Repair(kernel.Interference{})
+			r, err = e.RepairMore()
 		}
 		if err != nil || r.Full {
 			t.Fatalf("%+v, %v", r, err)
@@ -116,7 +115,7 @@ func BenchmarkCheck(b *testing.B) {
 			e := n.engine(b)
 			growing(b, e, program.IPv4, 0, size, 10)
 			for b.Loop() {
-				if i, err := e.Check(); !i.Empty() || err != nil {
+				if i, err := e.FindInterference(); !i.Empty() || err != nil {
 					b.Fatal(i.String(), err)
 				}
 			}

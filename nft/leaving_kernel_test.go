@@ -37,7 +37,7 @@ func TestLargeTablesLeave(t *testing.T) {
 	}
 	check := func(when string, slots int) {
 		t.Helper()
-		if i, err := e.Check(); err != nil || !i.Empty() {
+		if i, err := e.FindInterference(); err != nil || !i.Empty() {
 			t.Errorf("%s: the check finds %s, %v", when, i.String(), err)
 		}
 		was, err := e.conn.SurveySets(program.IPv4)

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
-	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -74,7 +73,7 @@ func (m *leaver) onlyStays(t *testing.T, when string) {
 
 func (m *leaver) checkNothingFound(t *testing.T, when string) {
 	t.Helper()
-	if i, err := m.Check(); err != nil || !i.Empty() {
+	if i, err := m.FindInterference(); err != nil || !i.Empty() {
 		t.Errorf("%s: the check finds %s, %v", when, i.String(), err)
 	}
 }
@@ -163,7 +162,7 @@ func TestEditsWhileTablesLeave(t *testing.T) {
 			m := newLeaver(t).all(t, 3)
 			touched := m.damage(t, rand.New(rand.NewPCG(1, 0)))
 			r, err := m.Repair(heard(touched))
-			for ; err == nil && r.More; r, err = m.Repair(kernel.Interference{}) {
+			for ; err == nil && r.More; r, err = m.RepairMore() {
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -74,12 +74,12 @@ func TestLostSocketOfOwner(t *testing.T) {
 	checkOwned(t, e, true)
 
 	lose(t, e)
-	if _, err := e.Check(); !nlmsg.Lost(err) {
+	if _, err := e.FindInterference(); !nlmsg.Lost(err) {
 		t.Fatalf("without a socket: error %v", err)
 	}
 	mustSet(t, e, manyPorts(program.IPv4, 1, 1)...)
 	mustApply(t, e)
-	i, err := e.Check()
+	i, err := e.FindInterference()
 	if err != nil || !i.Structure {
 		t.Fatalf("tables without an owner: %s, error %v", &i, err)
 	}
@@ -96,7 +96,7 @@ func TestManyLosses(t *testing.T) {
 	mustApply(t, e)
 	for range 3 {
 		lose(t, e)
-		if _, err := e.Check(); !nlmsg.Lost(err) {
+		if _, err := e.FindInterference(); !nlmsg.Lost(err) {
 			t.Fatalf("without a socket: error %v", err)
 		}
 		sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "other", &socket.Config{NetNS: n.Fd()})
@@ -107,7 +107,7 @@ func TestManyLosses(t *testing.T) {
 		if err := sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.Check(); err != nil {
+		if _, err := e.FindInterference(); err != nil {
 			t.Fatal(err)
 		}
 	}

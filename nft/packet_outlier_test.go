@@ -21,6 +21,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // repeated is longer than the time after which a client repeats its first packet.
@@ -43,7 +44,7 @@ func (n *namespace) suspects(t *testing.T) *kernel.Conn {
 }
 
 // noticed reads what the kernel noticed, without counters, and in order.
-func noticed(t *testing.T, r *kernel.Conn) (list []inspect.Suspect) {
+func noticed(t *testing.T, r *kernel.Conn) (list []serviceport.Suspicion) {
 	t.Helper()
 	list, err := inspect.ReadSuspects(r, kernel.Options{}.Served(), true)
 	if err != nil {
@@ -55,13 +56,13 @@ func noticed(t *testing.T, r *kernel.Conn) (list []inspect.Suspect) {
 		}
 		list[i].Packets = 0
 	}
-	slices.SortFunc(list, func(a, b inspect.Suspect) int { return a.Endpoint.Compare(b.Endpoint) })
+	slices.SortFunc(list, func(a, b serviceport.Suspicion) int { return a.Endpoint.Compare(b.Endpoint) })
 	return list
 }
 
 // noticedAfter asks, and reads what the kernel noticed. It asks again only if it took so long that what the kernel noticed
 // may have ended before it was read.
-func noticedAfter(t *testing.T, r *kernel.Conn, enough int, ask func()) []inspect.Suspect {
+func noticedAfter(t *testing.T, r *kernel.Conn, enough int, ask func()) []serviceport.Suspicion {
 	t.Helper()
 	for end := time.Now().Add(patient); ; {
 		began := time.Now()
@@ -114,7 +115,7 @@ func TestSuspects(t *testing.T) {
 					top.expectOutcome(t, from, q, lab.Dropped)
 					top.expectOutcome(t, from, question(tcp, netip.AddrPortFrom(serviceIP(f, 2), 80)), lab.Refused)
 				})
-				want := []inspect.Suspect{
+				want := []serviceport.Suspicion{
 					{Endpoint: podEndpoint(f, "b", 9).Addr, Refusing: true}, {Endpoint: podEndpoint(f, "c", firstPodPort).Addr},
 				}
 				if !slices.Equal(list, want) {
@@ -212,7 +213,7 @@ func TestSuspectsOnThisNode(t *testing.T) {
 					q.Patience = repeated
 					top.expectOutcome(t, from, q, lab.Dropped)
 				})
-				if want := []inspect.Suspect{{Endpoint: netip.AddrPortFrom(nodeAddr(f), fullPort)}}; !slices.Equal(list, want) {
+				if want := []serviceport.Suspicion{{Endpoint: netip.AddrPortFrom(nodeAddr(f), fullPort)}}; !slices.Equal(list, want) {
 					t.Errorf("noticed %v; wanted %v", list, want)
 				}
 				top.node.nft(t, "flush", "set", f.String(), program.TableName, program.Unanswered.Name())

@@ -16,14 +16,12 @@ import (
 // compared as a whole if the process replaced tables or sets, or if changes are collected already. After an error the
 // next Apply does that.
 //
-// If the kernel dropped events, or Check found the change, Repair begins to compare everything. While the result says
-// that there is More, the caller calls Repair with an empty interference, and it compares the next part.
+// If the kernel dropped events, or FindInterference found the change, Repair begins to compare everything. While the result says
+// that there is More, the caller calls RepairMore.
 //
 // Before the first Set and SetGlobals, Repair does what Mend does.
 func (e *Engine) Repair(i kernel.Interference) (Result, error) {
 	switch {
-	case i.Empty():
-		return e.recheckPart(table.NextPart)
 	case e.mode == unplanned:
 		// The engine does not know yet what the tables are to have. The first Apply compares everything.
 		r := Result{Text: func() string { return "" }}
@@ -60,6 +58,9 @@ func (e *Engine) Repair(i kernel.Interference) (Result, error) {
 	next.add(&r)
 	return next, err
 }
+
+// RepairMore compares the next part of both tables, and undoes what it finds.
+func (e *Engine) RepairMore() (Result, error) { return e.recheckPart(table.NextPart) }
 
 // add sums up two results.
 func (r *Result) add(o *Result) {
@@ -112,10 +113,10 @@ func (e *Engine) sendRepair(t *program.Transaction) (Result, error) {
 	return r, err
 }
 
-// Check compares both tables with what the engine made: chains, rules and sets, the stamp of the latest transaction, and
+// FindInterference compares both tables with what the engine made: chains, rules and sets, the stamp of the latest transaction, and
 // how many elements each set has. Each call looks up the elements of some service ports as well, other ones each time.
 // It changes nothing. Repair undoes what it found.
-func (e *Engine) Check() (kernel.Interference, error) {
+func (e *Engine) FindInterference() (kernel.Interference, error) {
 	var i kernel.Interference
 	for _, tb := range e.tables {
 		if err := tb.Check(&i, e.conn, e.settled()); err != nil {

@@ -47,7 +47,7 @@ func TestRepairInMemory(t *testing.T) {
 					t.Fatal("nothing was damaged")
 				}
 				r, err := m.Repair(heard(touched))
-				for ; err == nil && r.More; r, err = m.Repair(kernel.Interference{}) {
+				for ; err == nil && r.More; r, err = m.RepairMore() {
 				}
 				if err != nil {
 					t.Fatal(err)

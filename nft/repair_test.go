@@ -361,7 +361,7 @@ func lookAtEverything(b *testing.B, e *Engine) {
 				longest = took
 			}
 			began = time.Now()
-			r, err = e.Repair(kernel.Interference{})
+			r, err = e.RepairMore()
 		}
 		if err != nil || r.Full || r.Bytes > 0 {
 			b.Fatalf("%+v, %v", r, err)

@@ -358,7 +358,7 @@ func (m *model) checkContent(t *testing.T, w *world) {
 			t.Fatalf("%s: no Service has the address alone\n%s", line, m)
 		}
 	}
-	if i, err := w.rules.Check(); err != nil || !i.Empty() {
+	if i, err := w.rules.FindInterference(); err != nil || !i.Empty() {
 		t.Fatalf("in the tables changed: %s, %v", &i, err)
 	}
 }

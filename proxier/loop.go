@@ -26,9 +26,9 @@ type Dataplane interface {
 	Apply() dataplane.Result
 	Tick() dataplane.Result
 	Totals() dataplane.AllTotals
-	Check(repair bool) (dataplane.Found, error)
+	Compare(repair bool) (dataplane.Found, error)
 	Repair(dataplane.Interference) dataplane.Result
-	Look() dataplane.Result
+	RepairMore() dataplane.Result
 	Slots(*plan.Port) (weights int, tables map[string]int)
 }
 
@@ -45,7 +45,7 @@ type Options struct {
 	// APIServers are the addresses of API servers that the configuration names. The endpoints of the Service
 	// default/kubernetes are others.
 	APIServers []netip.AddrPort
-	// Interference delivers what other processes do to the tables; nil when nobody watches. Check finds some of it
+	// Interference delivers what other processes do to the tables; nil when nobody watches. Compare finds some of it
 	// then.
 	Interference <-chan dataplane.Interference
 	// Reconfigured delivers settings that replace those before; nil: they never change. The loop takes over
@@ -203,7 +203,7 @@ func (p *Proxier) check() (wanted bool) {
 	if !p.pace.begun() || p.pace.failures > 0 {
 		return false
 	}
-	return p.repairs.check() || p.passes.node.Due()
+	return p.repairs.compare() || p.passes.node.Due()
 }
 
 // tick has the dataplane continue what needs time, and reports whether a pass is needed.

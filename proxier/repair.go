@@ -28,10 +28,10 @@ type repairer struct {
 	told         report.Lately // changes that were reported, and that --repair=false leaves in force
 }
 
-// check compares the kernel with what the loop wrote. It reports whether a pass has to repair what others changed
+// compare compares the kernel with what the loop wrote. It reports whether a pass has to repair what others changed
 // ("ipvsadm -C", for example).
-func (p *repairer) check() (wanted bool) {
-	found, err := p.dataplane.Check(p.enabled)
+func (p *repairer) compare() (wanted bool) {
+	found, err := p.dataplane.Compare(p.enabled)
 	p.lines.Compared(err, checkPeriod, time.Now())
 	if !found.Tables.Empty() && p.tellOnce(found.Tables.String()) {
 		p.found = &found.Tables
@@ -179,7 +179,7 @@ func (p *repairer) repairPostponed() {
 // recheck compares the next part of everything.
 func (p *repairer) recheck() {
 	began, c := time.Now(), &p.rechecking
-	result := p.dataplane.Look()
+	result := p.dataplane.RepairMore()
 	c.report.Result.Add(result)
 	if c.scheduleNext(began); result.More && result.Err == nil {
 		return

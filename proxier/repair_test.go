@@ -13,18 +13,18 @@ import (
 type meddled struct {
 	Dataplane
 	servers bool // virtual servers differ
-	parts   int  // of the next look
+	parts   int  // of the next repair
 }
 
-func (m *meddled) Check(repair bool) (dataplane.Found, error) {
-	found, err := m.Dataplane.Check(repair)
+func (m *meddled) Compare(repair bool) (dataplane.Found, error) {
+	found, err := m.Dataplane.Compare(repair)
 	found.Servers = m.servers
 	return found, err
 }
 
-func (m *meddled) Repair(dataplane.Interference) dataplane.Result { return m.Look() }
+func (m *meddled) Repair(dataplane.Interference) dataplane.Result { return m.RepairMore() }
 
-func (m *meddled) Look() dataplane.Result {
+func (m *meddled) RepairMore() dataplane.Result {
 	m.parts--
 	return dataplane.Result{Added: 1, More: m.parts > 0}
 }

@@ -47,8 +47,8 @@ func (f *faulty) Set(p *contents.Port) error {
 	return f.Memory.Set(p)
 }
 
-func (f *faulty) Check() (kernel.Interference, error) {
-	i, err := f.Memory.Check()
+func (f *faulty) FindInterference() (kernel.Interference, error) {
+	i, err := f.Memory.FindInterference()
 	i.Structure = i.Structure || f.missing
 	return i, err
 }

@@ -280,11 +280,11 @@ func (r *faultyRuleset) Guard(addrs []netip.Addr) (bool, error) {
 	return r.Ruleset.Guard(addrs)
 }
 
-func (r *faultyRuleset) Check() (kernel.Interference, error) {
+func (r *faultyRuleset) FindInterference() (kernel.Interference, error) {
 	if err := r.hit("compare tables"); err != nil {
 		return kernel.Interference{}, err
 	}
-	return r.Ruleset.Check()
+	return r.Ruleset.FindInterference()
 }
 
 // faultyBalancer is the IPVS engine with faults in front of it. When Obstacle or Add fails, nft serves the port, and

@@ -3,7 +3,6 @@ package inspect
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +10,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // AffinityEntries is how many entries an affinity map has, and how many it can have. Entries is -1 if the kernel does
@@ -50,18 +50,9 @@ func (s *AffinityEntries) read(a nlmsg.Attributes) {
 	}
 }
 
-// Suspect is an endpoint that the kernel noticed within the latest seconds.
-type Suspect struct {
-	Endpoint netip.AddrPort
-	// Refusing: the endpoint answered with resets. Otherwise it did not answer.
-	Refusing bool
-	// Packets counts its repeated packets, or its resets, since the element was made.
-	Packets uint64
-}
-
-// ReadSuspects returns the endpoints that the kernel noticed. Sets that do not exist are empty. Refusing is whether to read
+// ReadSuspects returns the endpoints that the kernel noticed within the latest seconds. Sets that do not exist are empty. Refusing is whether to read
 // the set of refusing endpoints, too.
-func ReadSuspects(c *kernel.Conn, families []program.Family, refusing bool) (list []Suspect, err error) {
+func ReadSuspects(c *kernel.Conn, families []program.Family, refusing bool) (list []serviceport.Suspicion, err error) {
 	sets := []program.SetID{program.Unanswered, program.Refusing}
 	if !refusing {
 		sets = sets[:1]
@@ -71,7 +62,7 @@ func ReadSuspects(c *kernel.Conn, families []program.Family, refusing bool) (lis
 		for _, set := range sets {
 			err := t.each(set, func(e kernel.Found) {
 				if at, ok := program.EndpointOf(f, e.Key); ok {
-					list = append(list, Suspect{Endpoint: at, Packets: e.Packets, Refusing: set == program.Refusing})
+					list = append(list, serviceport.Suspicion{Endpoint: at, Packets: e.Packets, Refusing: set == program.Refusing})
 				}
 			})
 			if err != nil {

@@ -174,3 +174,12 @@ type Frontend struct {
 
 	Firewalled bool // only clients in the source ranges of the port may use it; no meaning for a node port
 }
+
+// Suspicion is an endpoint that the kernel noticed.
+type Suspicion struct {
+	Endpoint netip.AddrPort
+	// Refusing means that the endpoint answered with resets. Otherwise it did not answer.
+	Refusing bool
+	// Packets counts its repeated packets, or its resets, since it was noticed first.
+	Packets uint64
+}

@@ -172,15 +172,15 @@ func addressList(addrs []netip.Addr) string {
 	return fmt.Sprintf("%s and %d more addresses", addrs[0], len(addrs)-1)
 }
 
-// Found is what Check found.
+// Found is what Compare found.
 type Found struct {
 	Tables  Interference // Repair undoes it
 	Servers bool         // virtual servers differ
 }
 
-// Check compares the kernel with what Apply wrote. If repair is true, the next Apply repairs virtual servers.
-func (d *Dataplane) Check(repair bool) (found Found, err error) {
-	found.Tables, err = d.ruleset.Check()
+// Compare compares the kernel with what Apply wrote. If repair is true, the next Apply repairs virtual servers.
+func (d *Dataplane) Compare(repair bool) (found Found, err error) {
+	found.Tables, err = d.ruleset.FindInterference()
 	if d.ipvs == nil {
 		return found, err
 	}
@@ -193,15 +193,19 @@ func (d *Dataplane) Check(repair bool) (found Found, err error) {
 }
 
 // Repair undoes an interference. It writes nothing that was Set since the last Apply unless the tables have to be
-// written as a whole. If the result says that there is More, Look continues.
+// written as a whole. If the result says that there is More, RepairMore continues.
 func (d *Dataplane) Repair(i Interference) Result {
 	var r Result
 	d.note(&r, func() (nft.Result, error) { return d.ruleset.Repair(i) })
 	return r
 }
 
-// Look compares the next part of both tables with what Apply wrote, and undoes what it finds.
-func (d *Dataplane) Look() Result { return d.Repair(Interference{}) }
+// RepairMore compares the next part of both tables with what Apply wrote, and undoes what it finds.
+func (d *Dataplane) RepairMore() Result {
+	var r Result
+	d.note(&r, d.ruleset.RepairMore)
+	return r
+}
 
 // Tick continues drains, removals and announcements, and names the Services whose ports an engine is to be offered again.
 func (d *Dataplane) Tick() Result {

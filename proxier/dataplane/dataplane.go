@@ -24,8 +24,9 @@ type Ruleset interface {
 	Delete(program.Family, string)
 	SetGlobals(contents.Globals)
 	Apply() (nft.Result, error)
-	Check() (kernel.Interference, error)
+	FindInterference() (kernel.Interference, error)
 	Repair(kernel.Interference) (nft.Result, error)
+	RepairMore() (nft.Result, error)
 	Guard([]netip.Addr) (bool, error)
 	Unguard([]netip.Addr)
 }

@@ -9,8 +9,8 @@
 //   - Set and Delete say what one Service is to look like. They collect changes and do not fail. Set returns a Problem
 //     for each part of the Service that cannot be served as asked. The port is then served in the nearest way that works.
 //   - Apply hands all collected changes to the kernel. See Result for what the loop does with the outcome.
-//   - Check compares the kernel with what Apply wrote and names what others changed.
-//   - Repair undoes what another process did to the tables, as soon as the kernel reports it or Check finds it. Look
+//   - Compare compares the kernel with what Apply wrote and names what others changed.
+//   - Repair undoes what another process did to the tables, as soon as the kernel reports it or Compare finds it. RepairMore
 //     continues the comparison of everything that Repair begins when the kernel has dropped messages.
 //   - Tick continues work that needs time: drains, and retries of what IPVS refused. The loop calls it every second.
 //
@@ -71,6 +71,6 @@
 //	quarantine.go     ports that the kernel refused
 //	totals.go         counts of what is served, and what is remembered of a Service
 //	dataplane.go      the Dataplane: Set, Delete, SetEnvironment
-//	apply.go          Apply, Check, Repair, Look and Tick: the order between the engines
+//	apply.go          Apply, Compare, Repair, RepairMore and Tick: the order between the engines
 //	memory.go         a Dataplane over engines in memory
 package dataplane

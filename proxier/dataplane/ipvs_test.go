@@ -343,12 +343,12 @@ func TestDrainsAreFollowed(t *testing.T) {
 	if got := strings.Join(w.journal, ", "); got != "unguard [10.96.0.1], apply" {
 		t.Errorf("journal %s", got)
 	}
-	if found, err := w.Check(true); found.Servers || !found.Tables.Empty() || err != nil {
+	if found, err := w.Compare(true); found.Servers || !found.Tables.Empty() || err != nil {
 		t.Errorf("found %+v, error %v; nobody changed anything", found, err)
 	}
 	w.balancer.damaged = true
 	for _, repair := range []bool{true, false} {
-		if found, err := w.Check(repair); !found.Servers || !found.Tables.Empty() || err != nil {
+		if found, err := w.Compare(repair); !found.Servers || !found.Tables.Empty() || err != nil {
 			t.Errorf("after interference: found %+v, error %v", found, err)
 		}
 	}

@@ -31,7 +31,7 @@ type Result struct {
 	Failures []Failure
 
 	Full    bool          // nft wrote both tables as a whole
-	More    bool          // Look has to continue
+	More    bool          // RepairMore has to continue
 	Leaving bool          // nft has slots of hash tables without pools; each Apply deletes some
 	Added   int           // elements
 	Deleted int           // elements

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -39,11 +40,7 @@ type Options struct {
 }
 
 // Suspicion is an endpoint that the kernel noticed.
-type Suspicion struct {
-	Endpoint netip.AddrPort
-	Refusing bool
-	Packets  uint64 // since it was noticed first
-}
+type Suspicion = serviceport.Suspicion
 
 // Remembered is a failure that outlives the process, so that a restart brings no failed endpoint back.
 type Remembered struct {

@@ -75,12 +75,7 @@ func defaultCheck(s *config.Settings) (*state.HealthCheck, error) {
 }
 
 func (k *kernelSide) readSuspects(refusing bool) ([]endpointhealth.Suspicion, error) {
-	found, err := inspect.ReadSuspects(k.suspects, k.families, refusing)
-	list := make([]endpointhealth.Suspicion, len(found))
-	for i, s := range found {
-		list[i] = endpointhealth.Suspicion(s)
-	}
-	return list, err
+	return inspect.ReadSuspects(k.suspects, k.families, refusing)
 }
 
 // Health passes what happened to endpoints to metrics and Events.

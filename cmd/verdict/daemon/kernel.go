@@ -122,11 +122,7 @@ func serving() (bool, error) {
 // stay until their clients stop sending.
 func formerFrontends(engine *nft.Engine, log *slog.Logger) []conntrack.Frontend {
 	list, err := conntrack.Former(conntrack.Options{}, func(f conntrack.Frontend) (bool, error) {
-		family := program.IPv4
-		if f.Family == state.IPv6 {
-			family = program.IPv6
-		}
-		return engine.Inherited(family, unix.IPPROTO_UDP, f.Addr, f.Port)
+		return engine.Inherited(f.Family, unix.IPPROTO_UDP, f.Addr, f.Port)
 	})
 	if err != nil {
 		log.Warn("cannot find UDP flows of Services that were deleted while no proxy ran; these flows stay until they time out", "error", err)
