@@ -6,8 +6,6 @@ import (
 	"slices"
 	"syscall"
 	"time"
-
-	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // Add brings the wanted virtual servers to the wanted state: it completes new ones, changes others, and drains real
@@ -72,12 +70,6 @@ func (e *Engine) dropOrphans(r *Result) {
 // conclude completes a result and returns its error.
 func (e *Engine) conclude(r *Result) error {
 	r.Released = e.locals.released()
-	for _, f := range r.Failures {
-		if nlmsg.Lost(f.Err) {
-			e.reopen(f.Err)
-			break
-		}
-	}
 	return r.error()
 }
 
@@ -195,7 +187,6 @@ func (e *Engine) serversIntact(repair bool) (bool, error) {
 		}
 		same, err := e.intact(s)
 		if err != nil {
-			e.reopen(err)
 			return true, err
 		}
 		if !same && repair {

@@ -13,7 +13,7 @@
 //	result.go     what Add, Remove and Tick return; errors
 //	server.go     one virtual server: from what the kernel has to what is wanted (pure)
 //	address.go    local routes
-//	kernel.go     what the engine needs of a kernel, and how it replaces lost sockets
+//	kernel.go     what the engine needs of a kernel
 //	locals.go     which addresses are local, and which of them need a guard
 //	engine.go     all virtual servers: what is wanted, what is applied, what an earlier process left
 //	drain.go      the end of connections to real servers that are no longer wanted

@@ -29,7 +29,6 @@ func Open(o Options) (*Engine, error) {
 		_ = c.Close() // the first error is the one to report
 		return nil, err
 	}
-	e.dial = func() (kernel, error) { return dial(o.NetNS) }
 	return e, nil
 }
 

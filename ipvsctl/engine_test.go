@@ -7,8 +7,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 var (
@@ -194,47 +192,6 @@ func TestFailureIsConfined(t *testing.T) {
 		10.96.0.2:25/tcp rr 10.0.0.3:25=1
 		local 10.96.0.1
 		local 10.96.0.2`)
-}
-
-// TestReopen: sockets that are lost are replaced, as soon as that succeeds, and nothing else replaces them.
-func TestReopen(t *testing.T) {
-	m, dials := newMemory(), 0
-	e := openMemory(t, m)
-	e.dial = func() (kernel, error) {
-		if dials++; dials == 1 {
-			return nil, syscall.EMFILE
-		}
-		m.fail = nil
-		return m, nil
-	}
-	for _, cause := range []error{syscall.ENOMEM, syscall.EBADF, syscall.EBADF} {
-		m.fail = func(Operation) error { return cause }
-		mustSet(t, e, "mail", mail)
-		if _, err := e.Add(start()); !errors.Is(err, cause) {
-			t.Fatalf("error %v, want %v", err, cause)
-		}
-	}
-	pass(t, e, start())
-	expect(t, "in the end", picture(t, m), `
-		10.96.0.2:25/tcp rr 10.0.0.3:25=1
-		local 10.96.0.2`)
-	if dials != 2 {
-		t.Errorf("%d attempts to open sockets, want 2", dials)
-	}
-	e.kernel = lostKernel{e.kernel}
-	if _, err := e.Intact(true); !errors.Is(err, syscall.ENOTSOCK) {
-		t.Errorf("without a socket: error %v", err)
-	}
-	if same, err := e.Intact(true); !same || err != nil {
-		t.Errorf("with another one: intact %t, error %v", same, err)
-	}
-}
-
-// lostKernel has lost its socket.
-type lostKernel struct{ kernel }
-
-func (lostKernel) Server(Key) (wire.Server, bool, error) {
-	return wire.Server{}, false, syscall.ENOTSOCK
 }
 
 func TestUnknownSchedulerIsNamed(t *testing.T) {

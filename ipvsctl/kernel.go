@@ -5,7 +5,6 @@ import (
 	"net/netip"
 
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
-	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 // kernel is what the engine needs of a kernel. conn is the real one, memoryKernel the one in memory. Tests inject
@@ -77,23 +76,7 @@ func (c *conn) execute(o Operation) error {
 }
 
 // link is the engine's connection to the kernel.
-type link struct {
-	kernel kernel
-	dial   func() (kernel, error) // opens another one when the sockets are lost; nil: there is none
-	loss   nlmsg.Loss
-}
-
-// reopen replaces the sockets if an error means that they are lost. What failed without them is tried again. If that fails
-// for the same reason, so is this.
-func (l *link) reopen(why error) {
-	if _ = l.loss.Note(l.kernel, why); !l.loss.Lost() || l.dial == nil {
-		return
-	}
-	if k, err := l.dial(); err == nil {
-		l.kernel = k
-		l.loss.Replaced()
-	}
-}
+type link struct{ kernel kernel }
 
 // do executes one operation.
 func (l *link) do(r *Result, s *managed, o Operation) error {

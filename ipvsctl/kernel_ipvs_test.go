@@ -13,10 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/verdict-proxy/verdict/e2e/lab"
-	"github.com/verdict-proxy/verdict/e2e/netns"
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
@@ -428,23 +425,4 @@ func TestKernel(t *testing.T) {
 	if err := c.execute(Operation{Kind: EditReal, Server: &mail, Real: mail.RealServers[0]}); !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("change of a real server that does not exist: %v", err)
 	}
-}
-
-// TestLostSockets: an engine whose sockets are lost opens others, and completes what failed.
-func TestLostSockets(t *testing.T) {
-	ns := newNamespace(t)
-	e := openIn(t, ns)
-	for protocol, v := range map[int]VirtualServer{unix.NETLINK_GENERIC: web, unix.NETLINK_ROUTE: mail} {
-		netns.LoseNetlink(t, protocol)
-		mustSet(t, e, v.String(), v)
-		if r, err := e.Add(start()); len(r.Failures) != 1 || !errors.Is(err, unix.ENOTSOCK) {
-			t.Fatalf("without a socket: failures %+v, error %v", r.Failures, err)
-		}
-		pass(t, e, start())
-	}
-	expect(t, "in the end", picture(t, e.kernel), `
-		10.96.0.1:80/tcp lc 10.0.0.1:8080=1 10.0.0.2:8080=1
-		10.96.0.2:25/tcp rr 10.0.0.3:25=1
-		local 10.96.0.1
-		local 10.96.0.2`)
 }

@@ -118,9 +118,6 @@ func (e *Engine) daemonsIntact(repair bool) (bool, error) {
 	if repair && err == nil && len(list) > 0 {
 		_, err = e.SetDaemons()
 	}
-	if err != nil {
-		e.reopen(err)
-	}
 	return err != nil || len(list) == 0, err
 }
 

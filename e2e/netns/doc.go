@@ -4,7 +4,6 @@
 //	namespace.go  make a namespace; run functions and programs in it; connect from it
 //	link.go       links and addresses; route.go: routes
 //	testing.go    namespaces that end with a test; tests of an ordinary user, in a user namespace
-//	lose.go       take a socket away from its owner
 //
 // The tests of every package use it, and so do the programs in e2e that measure. The product must not import it, and it
 // imports nothing of this module. Servers, clients and a topology are in package lab.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"syscall"
 	"time"
@@ -16,12 +15,11 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// link is a netlink socket to nf_tables. If it gets lost, another one takes its place.
+// link is a netlink socket to nf_tables.
 type link struct {
 	sock        *socket.Conn
-	netns       int        // as in Options
-	port        uint32     // the address of the socket, and of the one that replaces it
-	loss        nlmsg.Loss // after it, the next request opens another socket
+	netns       int    // as in Options
+	port        uint32 // the address of the socket: by it, the watcher tells the engine's commits from those of other processes
 	writeBuffer int
 	answers     []byte
 	unread      bool // the socket may hold answers to an earlier request
@@ -37,43 +35,15 @@ const answerTimeout = 10 * time.Second
 // a refused batch.
 const smallBuffer = 1 << 20
 
-// newPort is an address for a socket. The kernel gives the sockets of a process addresses of its own: the number of the
-// process, which is smaller, or negative ones. So no other socket gets the address while this one is lost.
-func newPort() uint32 {
-	const least, end = 1 << 22, 1 << 31 // from PID_MAX_LIMIT to the negative ones
-	return least + rand.Uint32N(end-least)
-}
-
-// reopen opens another socket in the place of one that is lost. If we own the tables, the kernel takes the owner from them
-// with the socket. The next look at them finds that (lostOwner).
-func (l *link) reopen() error {
-	if !l.loss.Lost() {
-		return nil
-	}
-	return l.open()
-}
-
-func (l *link) note(err error) error { return l.loss.Note(l.sock, err) }
-
-// open opens the socket. One that replaces another has its address: the watcher tells the engine's commits from those of
-// other processes by it.
-func (l *link) open() error {
-	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "nf_tables", &socket.Config{NetNS: l.netns})
-	if err != nil {
-		return fmt.Errorf("open netlink socket to nf_tables: %w", err)
-	}
-	l.sock, l.writeBuffer, l.unread = sock, 0, false
-	if err := l.prepare(); err != nil {
-		return errors.Join(err, sock.Close())
-	}
-	l.loss.Replaced()
-	return nil
-}
-
 func (l *link) prepare() error {
-	if err := l.sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: l.port}); err != nil {
-		return fmt.Errorf("bind netlink socket to nf_tables to address %d: %w", l.port, err)
+	if err := l.sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("bind netlink socket to nf_tables: %w", err)
 	}
+	name, err := l.sock.Getsockname()
+	if err != nil {
+		return fmt.Errorf("read the address of the netlink socket to nf_tables: %w", err)
+	}
+	l.port = name.(*unix.SockaddrNetlink).Pid
 	// The kernel's errors name the attribute at fault, and do not repeat the message (up to 64 KiB) that they answer.
 	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK} {
 		if err := l.sock.SetsockoptInt(unix.SOL_NETLINK, option, 1); err != nil {
@@ -92,18 +62,17 @@ func (l *link) growWriteBuffer(size int) error {
 	if size <= l.writeBuffer {
 		return nil
 	}
-	if err := l.note(l.sock.SetWriteBuffer(size)); err != nil {
+	if err := l.sock.SetWriteBuffer(size); err != nil {
 		return fmt.Errorf("size netlink send buffer for %d bytes: %w", size, err)
 	}
 	l.writeBuffer = size
 	return nil
 }
 
-// Capacity is the size of the largest batch that fits in the present send buffer, or in that of the socket that replaces
-// a lost one.
+// Capacity is the size of the largest batch that fits in the present send buffer.
 func (l *link) Capacity() int {
 	size, err := l.sock.WriteBuffer()
-	if l.note(err) != nil {
+	if err != nil {
 		size = smallBuffer
 	}
 	return size - 32 // which netlink_sendmsg keeps for itself
@@ -136,12 +105,9 @@ func (l *link) Next(ctx context.Context, wait time.Duration) ([]byte, error) {
 
 // sendRaw sends a request. The caller that has read all answers sets unread to false.
 func (l *link) sendRaw(messages []byte) error {
-	if err := l.reopen(); err != nil {
-		return err
-	}
 	l.drain()
 	l.unread = true
-	if err := l.note(nlmsg.Send(l.sock, messages)); err != nil {
+	if err := nlmsg.Send(l.sock, messages); err != nil {
 		return fmt.Errorf("send %d bytes to nf_tables: %w", len(messages), err)
 	}
 	return nil
@@ -155,14 +121,14 @@ func (l *link) wait() (int, error) {
 	if !l.deadline.IsZero() && time.Now().After(l.deadline) {
 		return 0, errSlow
 	}
-	if err := l.note(l.sock.SetReadDeadline(time.Now().Add(l.patience))); err != nil {
+	if err := l.sock.SetReadDeadline(time.Now().Add(l.patience)); err != nil {
 		return 0, fmt.Errorf("set read deadline: %w", err)
 	}
 	n, _, err := l.sock.Recvfrom(context.Background(), l.answers, 0)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return 0, fmt.Errorf("none came within %s", l.patience)
 	}
-	return n, l.note(err)
+	return n, err
 }
 
 // drain discards answers to an earlier request.
@@ -182,7 +148,7 @@ func (l *link) receive() (n int, err error) {
 	readErr := raw.Control(func(fd uintptr) {
 		n, _, err = unix.Recvfrom(int(fd), l.answers, unix.MSG_DONTWAIT)
 	})
-	return n, l.note(errors.Join(readErr, err))
+	return n, errors.Join(readErr, err)
 }
 
 // Options say which nf_tables to use.
@@ -209,16 +175,14 @@ type Conn struct {
 }
 
 // Dial opens a socket in the network namespace of a file descriptor; 0: in the present one.
-func Dial(netns int) (c *Conn, err error) {
-	c = &Conn{link: link{netns: netns, answers: make([]byte, 1<<16), patience: answerTimeout}}
-	for range 10 {
-		c.port = newPort()
-		if err = c.open(); !errors.Is(err, unix.EADDRINUSE) {
-			break
-		}
-	}
+func Dial(netns int) (*Conn, error) {
+	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "nf_tables", &socket.Config{NetNS: netns})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open netlink socket to nf_tables: %w", err)
+	}
+	c := &Conn{link: link{sock: sock, netns: netns, answers: make([]byte, 1<<16), patience: answerTimeout}}
+	if err := c.prepare(); err != nil {
+		return nil, errors.Join(err, sock.Close())
 	}
 	return c, nil
 }

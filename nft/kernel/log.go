@@ -185,9 +185,6 @@ func (o Outcome) String() string {
 // Send gives a batch to the kernel. The kernel processes it inside the system call, so all answers are there when the
 // call returns. Without any answer the outcome is unknown.
 func (c *Conn) Send(b *Batch) (Outcome, *nlmsg.Ack, error) {
-	if err := c.reopen(); err != nil {
-		return Rejected, nil, err
-	}
 	if err := c.growWriteBuffer(len(b.Buf) + len(b.Buf)/8); err != nil {
 		return Rejected, nil, err
 	}
@@ -202,7 +199,7 @@ func (c *Conn) Send(b *Batch) (Outcome, *nlmsg.Ack, error) {
 // sendFailure is the outcome after a failed system call: Rejected for errors that occur before the kernel reads the
 // batch, Unknown for errors that may occur later.
 func sendFailure(err error) Outcome {
-	for _, before := range []error{unix.EMSGSIZE, unix.ENOMEM, unix.EPERM, unix.EBADF, unix.ENOTSOCK, unix.EACCES} {
+	for _, before := range []error{unix.EMSGSIZE, unix.ENOMEM, unix.EPERM, unix.EACCES} {
 		if errors.Is(err, before) {
 			return Rejected
 		}

@@ -10,7 +10,7 @@
 //	reader.go   Messages walks over the messages of a datagram,
 //	            Attributes walks over attributes,
 //	            Ack is the kernel's answer to a request: success, or an error and the attribute at fault
-//	socket.go   Send gives messages to the kernel, Loss gives up a socket whose file descriptor was closed
+//	socket.go   Send gives messages to the kernel
 //
 // The package does not open or read sockets. It knows no message types but two of netlink itself: NLMSG_ERROR and NLMSG_DONE.
 // Reading never panics, whatever the bytes are. A message or attribute that is cut short ends the walk.

@@ -263,24 +263,6 @@ func TestDeletesThisVeryFlow(t *testing.T) {
 	}
 }
 
-// TestLostSocket: a cleaner that lost its socket opens another one.
-func TestLostSocket(t *testing.T) {
-	n := newNamespace(t)
-	c := n.cleaner(t)
-	lose(t, c.table.(*kernel))
-	n.add(t, "udp 10.9.0.1:1001 10.96.0.10:53 10.0.0.1:53")
-	old, next := service("10.96.0.10:53>10.0.0.1:53"), service()
-	if _, err := c.Clean(stale(old, next), nodePortAddrs); !nlmsg.Lost(err) {
-		t.Fatalf("without a socket: error %v", err)
-	}
-	if _, err := c.Clean(stale(old, next), nodePortAddrs); err != nil {
-		t.Fatal(err)
-	}
-	if left := n.flows(t); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
-}
-
 // TestRefusedDeletion: remove returns an error of the kernel, and still reads the other answers.
 func TestRefusedDeletion(t *testing.T) {
 	n := newNamespace(t)

@@ -18,15 +18,13 @@ type Options struct {
 	// NetNS is a file descriptor of the network namespace to work in; 0: the present one. It must stay open as long as
 	// the table is used.
 	NetNS int
-	// connect opens the socket, and opens another one after it was lost; nil: connect. Tests inject faults here.
+	// connect opens the socket; nil: connect. Tests inject faults here.
 	connect func(netns int) (*socket.Conn, error)
 }
 
 // kernel is the kernel's table, through a netlink socket.
 type kernel struct {
 	sock *socket.Conn
-	o    Options
-	loss nlmsg.Loss // after it, the next question opens another socket
 	in   []byte
 	out  request
 }
@@ -35,18 +33,8 @@ func dial(o Options) (*kernel, error) {
 	if o.connect == nil {
 		o.connect = connect
 	}
-	k := &kernel{o: o, in: make([]byte, 1<<16)}
-	return k, k.open()
-}
-
-func (k *kernel) open() error {
-	sock, err := k.o.connect(k.o.NetNS)
-	if err != nil {
-		return err
-	}
-	k.sock = sock
-	k.loss.Replaced()
-	return nil
+	sock, err := o.connect(o.NetNS)
+	return &kernel{sock: sock, in: make([]byte, 1<<16)}, err
 }
 
 func connect(netns int) (*socket.Conn, error) {
@@ -158,18 +146,11 @@ func (k *kernel) deleteSome(from, to int, write func(i int)) (removed int, err e
 }
 
 func (k *kernel) send() error {
-	if k.loss.Lost() {
-		if err := k.open(); err != nil {
-			return err
-		}
-	}
-	if err := k.note(nlmsg.Send(k.sock, k.out.Buf)); err != nil {
+	if err := nlmsg.Send(k.sock, k.out.Buf); err != nil {
 		return fmt.Errorf("send to conntrack: %w", err)
 	}
 	return nil
 }
-
-func (k *kernel) note(err error) error { return k.loss.Note(k.sock, err) }
 
 // answerTimeout ends the wait for an answer that got lost. The kernel answers while the question is being sent.
 const answerTimeout = 10 * time.Second
@@ -178,12 +159,12 @@ const answerTimeout = 10 * time.Second
 // questions, which remain in the socket after a failure.
 func (k *kernel) receive(first, last uint32, fn func(nlmsg.Messages) (bool, error)) error {
 	for {
-		if err := k.note(k.sock.SetReadDeadline(time.Now().Add(answerTimeout))); err != nil {
+		if err := k.sock.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
 			return fmt.Errorf("set read deadline of socket to conntrack: %w", err)
 		}
 		n, _, err := k.sock.Recvfrom(context.Background(), k.in, 0)
 		if err != nil {
-			return fmt.Errorf("receive from conntrack: %w", k.note(err))
+			return fmt.Errorf("receive from conntrack: %w", err)
 		}
 		m := nlmsg.NewMessages(k.in[:n])
 		for m.Next() {

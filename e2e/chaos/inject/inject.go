@@ -152,9 +152,9 @@ func (i *Injector) run() {
 // failure chooses how a call fails. The kernel itself interrupts no call on these sockets, since none waits, and answers
 // with ERESTART only where a batch names a generation; sends get both because nothing may depend on that. A receiver that
 // is interrupted would wait for the next datagram, with this one in its socket: that is how polling works, and so EINTR is
-// not among its errors. EBADF says that the socket is lost.
+// not among its errors.
 func (i *Injector) failure(q *question) answer {
-	list := []syscall.Errno{unix.ENOBUFS, unix.ERESTART, unix.EBADF}
+	list := []syscall.Errno{unix.ENOBUFS, unix.ERESTART}
 	switch {
 	case q.data.number == unix.SYS_SENDTO:
 		list = append(list, unix.EINTR, unix.ENOMEM, unix.EPERM)
