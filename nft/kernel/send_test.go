@@ -8,7 +8,7 @@ import (
 
 func TestSendFailure(t *testing.T) {
 	for errno, want := range map[unix.Errno]Outcome{
-		unix.EMSGSIZE: Rejected, unix.EPERM: Rejected, unix.ENOMEM: Rejected: Rejected,
+		unix.EMSGSIZE: Rejected, unix.EPERM: Rejected, unix.ENOMEM: Rejected,
 		unix.ENOBUFS: Unknown, unix.EINTR: Unknown, unix.ECONNREFUSED: Unknown,
 	} {
 		if got := sendFailure(errno); got != want {
