@@ -90,10 +90,7 @@ func (p *repairer) tellOnce(what string) (news bool) {
 	}
 	now := time.Now()
 	for part := range strings.SplitSeq(what, ", ") {
-		if !p.told.Said(part, tellAgain, now) {
-			news = true
-			p.told.Say(part, tellAgain, now)
-		}
+		news = p.told.Due(part, tellAgain, now) || news
 	}
 	return news
 }

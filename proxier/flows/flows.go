@@ -9,6 +9,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 	"github.com/verdict-proxy/verdict/proxier/threadtime"
 )
@@ -45,8 +46,8 @@ type Cleaner struct {
 	urgent    shares  // of cleanings that delete connections to endpoints that were left out: their clients wait
 	own       *shares // of the cleaning that is under way
 	stale     conntrack.Stale
-	cut       tally // connections without an answer that were deleted
-	reset     tally // open connections that end with their next packet
+	cut       report.Tally // connections without an answer that were deleted
+	reset     report.Tally // open connections that end with their next packet
 }
 
 // Cleaned is the end of a cleaning.
@@ -154,10 +155,10 @@ func (c *Cleaner) note(results []conntrack.Result) {
 		cut += results[i].Unanswered
 		reset += results[i].Reset
 	}
-	if n := c.cut.add(cut, now); n > 0 {
+	if n := c.cut.Add(cut, sumPeriod, now); n > 0 {
 		c.log.Info("connections without an answer were deleted; their clients reach other endpoints", "connections", n)
 	}
-	if n := c.reset.add(reset, now); n > 0 {
+	if n := c.reset.Add(reset, sumPeriod, now); n > 0 {
 		c.log.Info("open connections to endpoints that are gone or failed end, as on-removal asks", "connections", n)
 	}
 }
@@ -255,19 +256,3 @@ func (s *share) spend(took, parts, burst time.Duration, now time.Time) {
 
 // sumPeriod is how much time passes at least between two lines about deleted connections.
 const sumPeriod = time.Second
-
-// tally counts connections for the log. A tenant can cause them again and again, so the sum of some time is one line.
-type tally struct {
-	sum int
-	at  time.Time // of the last line
-}
-
-// add returns how many connections the next line is about; 0: no line is due.
-func (t *tally) add(n int, now time.Time) (due int) {
-	t.sum += n
-	if t.sum == 0 || now.Sub(t.at) < sumPeriod {
-		return 0
-	}
-	due, t.sum, t.at = t.sum, 0, now
-	return due
-}

@@ -5,7 +5,10 @@ import (
 	"maps"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -27,15 +30,14 @@ type Pauses struct {
 	log     *slog.Logger
 	rate    int // changes of the kernel a second
 	most    int // credit of a namespace without large changes
-	credits map[string]credit
+	credits map[string]*credit
+	said    report.Lately // the namespaces whose pauses were logged
 }
 
 // credit is what a namespace may still change.
 type credit struct {
-	left  float64
-	at    time.Time // when left was right
+	*rate.Limiter
 	until time.Time // the end of the latest pause
-	said  time.Time // when a pause was logged
 }
 
 // sayPause is how often the pauses of one namespace are logged.
@@ -44,7 +46,7 @@ const sayPause = 10 * time.Minute
 // NewPauses returns Pauses in which no namespace has changed anything.
 func NewPauses(log *slog.Logger, b *config.Budgets) Pauses {
 	return Pauses{
-		log: log, rate: b.NamespaceChanges, most: b.NamespaceElements, credits: map[string]credit{},
+		log: log, rate: b.NamespaceChanges, most: b.NamespaceElements, credits: map[string]*credit{}, said: report.Lately{},
 	}
 }
 
@@ -89,36 +91,30 @@ func (p *Pauses) Charge(changed map[state.Name]int, d *Draft, now time.Time) (wa
 	if len(list) == 0 {
 		return nil
 	}
-	maps.DeleteFunc(p.credits, func(_ string, c credit) bool { return p.refill(c, now).left == float64(p.most) })
+	maps.DeleteFunc(p.credits, func(_ string, c *credit) bool { return c.TokensAt(now) == float64(p.most) })
 	wait = map[string]time.Duration{}
 	for namespace, b := range list {
-		c, ok := p.credits[namespace]
-		if !ok {
-			c.left = float64(p.most)
+		c := p.credits[namespace]
+		if c == nil {
+			c = &credit{Limiter: rate.NewLimiter(rate.Limit(p.rate), p.most)}
+			p.credits[namespace] = c
 		}
-		c = p.refill(c, now)
-		if c.left -= float64(b.changes); c.left < 0 && !now.Before(c.until) {
-			pause := time.Duration(-c.left / float64(p.rate) * float64(time.Second))
+		var pause time.Duration
+		for left := b.changes; left > 0; left -= p.most { // a reservation is for as much as the whole credit at most
+			pause = c.ReserveN(now, min(left, p.most)).DelayFrom(now)
+		}
+		if pause > 0 && !now.Before(c.until) {
 			c.until, wait[namespace] = now.Add(pause), pause
-			p.say(&c, &b, pause, now)
+			p.say(&b, pause, now)
 		}
-		p.credits[namespace] = c
 	}
 	return wait
 }
 
-// refill adds what has come since the last time.
-func (p *Pauses) refill(c credit, now time.Time) credit {
-	c.left = min(c.left+now.Sub(c.at).Seconds()*float64(p.rate), float64(p.most))
-	c.at = now
-	return c
-}
-
-func (p *Pauses) say(c *credit, b *bill, d time.Duration, now time.Time) {
-	if now.Sub(c.said) < sayPause {
+func (p *Pauses) say(b *bill, d time.Duration, now time.Time) {
+	if !p.said.Due(b.service.Namespace, sayPause, now) {
 		return
 	}
-	c.said = now
 	p.log.Warn("a namespace changes too much; its changes wait, and those of all others go on",
 		"namespace", b.service.Namespace, "service", b.service.Name, "changes", b.changes, "planning", b.planning.Round(time.Millisecond),
 		"limit", p.rate, "flag", "--max-namespace-changes", "wait", d.Round(time.Millisecond), "next", "the latest state of its Services is applied then")

@@ -27,16 +27,28 @@ type Log struct {
 // Lately has what was said, and when.
 type Lately map[string]time.Time
 
-// Said reports whether something was said within a period.
-func (l Lately) Said(what string, period time.Duration, now time.Time) bool {
-	at, said := l[what]
-	return said && now.Sub(at) < period
+// Due reports whether something was not said within a period, and notes that it is said now. It forgets what was said longer ago.
+func (l Lately) Due(what string, period time.Duration, now time.Time) bool {
+	maps.DeleteFunc(l, func(_ string, at time.Time) bool { return now.Sub(at) >= period })
+	_, said := l[what]
+	if !said {
+		l[what] = now
+	}
+	return !said
 }
 
-// Say notes that something is said, and forgets what was said longer ago than a period.
-func (l Lately) Say(what string, period time.Duration, now time.Time) {
-	maps.DeleteFunc(l, func(_ string, at time.Time) bool { return now.Sub(at) >= period })
-	l[what] = now
+// Tally counts for the log what can happen again and again. The sum of some time is one line.
+type Tally struct {
+	sum int
+	at  time.Time // of the last line
+}
+
+// Add returns how many the next line is about; 0: no line is due.
+func (t *Tally) Add(n int, period time.Duration, now time.Time) (due int) {
+	if t.sum += n; t.sum > 0 && now.Sub(t.at) >= period {
+		due, t.sum, t.at = t.sum, 0, now
+	}
+	return due
 }
 
 // NewLog returns a log in which nothing was written.
@@ -115,15 +127,13 @@ func (l *Log) Failures(failures []dataplane.Failure) {
 	now, lines := time.Now(), 0
 	for i := range failures {
 		f := &failures[i]
-		text := f.Object + f.Err.Error()
-		if l.failed.Said(text, sayAgain, now) || !l.lines.MayWrite(f.Service.Namespace, now) {
+		if !l.failed.Due(f.Object+f.Err.Error(), sayAgain, now) || !l.lines.MayWrite(f.Service.Namespace, now) {
 			continue
 		}
 		if lines++; lines > maxFailures {
 			l.log.Error("the kernel did not make more changes; the first ones were logged, and each is tried again", "failures", len(failures))
 			return
 		}
-		l.failed.Say(text, sayAgain, now)
 		l.log.Error("the kernel did not make a change", "service", f.Service.String(), "object", f.Object, "error", f.Err, "next", f.Next)
 	}
 }

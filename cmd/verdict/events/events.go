@@ -271,10 +271,9 @@ func (e *Recorder) Interfered(r *report.Repair, outcome string, now time.Time) {
 	if r.Servers {
 		key, what = "virtual servers", "virtual servers of Verdict"
 	}
-	if e.blamed.Said(key, blamePeriod, now) {
+	if !e.blamed.Due(key, blamePeriod, now) {
 		return
 	}
-	e.blamed.Say(key, blamePeriod, now)
 	process := "a process that the kernel does not name"
 	if i.Process != "" {
 		process = fmt.Sprintf("process %s (pid %d)", i.Process, i.PID)

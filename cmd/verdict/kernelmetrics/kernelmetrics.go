@@ -209,10 +209,9 @@ func (c *Collector) servers(s *scrape, now time.Time) bool {
 // failed counts a reading that failed, and logs it from time to time.
 func (c *Collector) failed(source string, now time.Time, err error) {
 	c.failures[source]++
-	if c.said.Said(source, sayAgain, now) {
+	if !c.said.Due(source, sayAgain, now) {
 		return
 	}
-	c.said.Say(source, sayAgain, now)
 	c.options.Log.Warn("cannot read from the kernel for the metrics; this scrape lacks them, the next one tries again",
 		"source", source, "error", err)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/proxier/report"
 )
 
 // Node ports on 127.0.0.1 need the sysctl net.ipv4.conf.all.route_localnet=1: the reply of a pod is addressed to
@@ -189,15 +190,14 @@ type Keeper struct {
 	mu      sync.Mutex // between Set and look
 	repair  bool
 	want    kernel.LoopbackGuard
-	open    bool      // node ports answer on 127.0.0.1
-	said    time.Time // when a change was logged
-	changes int       // since then
-	reset   time.Time // when a change of the sysctl was logged
+	open    bool          // node ports answer on 127.0.0.1
+	changes report.Tally  // of the guard
+	said    report.Lately // that the sysctl was reset
 }
 
 // NewKeeper returns a keeper without a guard. Set writes it.
 func NewKeeper(log *slog.Logger) *Keeper {
-	return &Keeper{log: log, changed: make(chan string, 1)}
+	return &Keeper{log: log, changed: make(chan string, 1), said: report.Lately{}}
 }
 
 // Set brings the sysctl and the guard to what the settings need, and notes the guard.
@@ -264,9 +264,8 @@ func (g *Keeper) lookAtSysctl(now time.Time) error {
 			next, err = err.Error(), nil
 		}
 	}
-	if now.Sub(g.reset) >= time.Minute {
+	if g.said.Due(routeLocalnet, sayAgain, now) {
 		g.log.Warn("another process reset the sysctl that node ports on 127.0.0.1 need", "sysctl", routeLocalnet, "next", next)
-		g.reset = now
 	}
 	return err
 }
@@ -300,9 +299,12 @@ func (g *Keeper) author() string {
 	}
 }
 
-// report logs a change, at most once a minute.
+// sayAgain is how often it is logged that another process changes the guard or the sysctl.
+const sayAgain = time.Minute
+
 func (g *Keeper) report(process string, now time.Time) {
-	if g.changes++; now.Sub(g.said) < time.Minute {
+	changes := g.changes.Add(1, sayAgain, now)
+	if changes == 0 {
 		return
 	}
 	next := "it is written again"
@@ -310,6 +312,5 @@ func (g *Keeper) report(process string, now time.Time) {
 		next = "nothing, because of --repair=false"
 	}
 	g.log.Warn("another process changed the guard of 127.0.0.0/8, which drops packets from other hosts", "guard", "table ip "+program.LoopbackTableName,
-		"process", process, "changes", g.changes, "next", next)
-	g.said, g.changes = now, 0
+		"process", process, "changes", changes, "next", next)
 }
