@@ -189,12 +189,14 @@ func run(cmd *cobra.Command, o *options) error {
 	return nil
 }
 
-// print prints a table in the wanted form, and to standard error what could not be read.
-func (o *options) print(cmd *cobra.Command, t *snapshot.Table) error {
-	for _, note := range t.Notes {
-		fmt.Fprintln(cmd.ErrOrStderr(), "verdict: "+note)
+// print prints a table or an answer in the wanted form, and to standard error what could not be read.
+func (o *options) print(cmd *cobra.Command, what any) error {
+	if t, ok := what.(*snapshot.Table); ok {
+		for _, note := range t.Notes {
+			fmt.Fprintln(cmd.ErrOrStderr(), "verdict: "+note)
+		}
 	}
-	if err := o.write(cmd.OutOrStdout(), t); err != nil {
+	if err := o.write(cmd.OutOrStdout(), what); err != nil {
 		return fmt.Errorf("write the list: %w", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package list
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -45,95 +46,68 @@ func NewGet() *cobra.Command {
 				strings.Join(args, " ")))
 		},
 	}
-	for _, sub := range []struct {
-		use, short string
-		arguments  int
-		run        func(*getter, []string) error
-	}{
-		{"frontend ADDRESS:PORT[/PROTOCOL]", "One frontend with its endpoints", 1, (*getter).frontend},
-		{"pool NUMBER", "The endpoints of a pool", 1, (*getter).pool},
-		{"affinity CLIENT ADDRESS:PORT[/PROTOCOL]", "The endpoint that a client stays with", 2, (*getter).affinity},
-		{"endpoint ADDRESS[:PORT]", "The frontends that lead to an endpoint", 1, (*getter).endpoint},
-	} {
-		cmd.AddCommand(newGetter(sub.use, sub.short, sub.arguments, sub.run))
-	}
+	cmd.AddCommand(
+		newWord("frontend ADDRESS:PORT[/PROTOCOL]", "One frontend with its endpoints", (*options).frontend),
+		newWord("pool NUMBER", "The endpoints of a pool", (*options).pool),
+		newWord("affinity CLIENT ADDRESS:PORT[/PROTOCOL]", "The endpoint that a client stays with", (*options).affinity),
+		newWord("endpoint ADDRESS[:PORT]", "The frontends that lead to an endpoint", (*options).endpoint))
 	return cmd
 }
 
-func newGetter(use, short string, arguments int, do func(*getter, []string) error) *cobra.Command {
-	g := &getter{}
+// newWord returns a command that reads one thing: a *snapshot.Table or an *answer.
+func newWord(use, short string, read func(*options, []string) (any, error)) *cobra.Command {
+	var o options
 	cmd := &cobra.Command{Use: use, Short: short, Long: short + ".\n\n" + getHelp}
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if len(args) != arguments {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) != strings.Count(use, " ") {
 			return flags.Wrong(fmt.Errorf("want get %s, got %d arguments", use, len(args)))
 		}
-		if err := g.complete(); err != nil {
+		if err := o.complete(); err != nil {
 			return flags.Wrong(err)
 		}
-		g.cmd = cmd
-		return do(g, args)
+		found, err := read(&o, args)
+		if err != nil {
+			return err
+		}
+		return o.print(cmd, found)
 	}
-	cmd.Flags().StringVarP(&g.output, "output", "o", "", "`FORMAT`: wide, json or yaml")
-	cmd.Flags().BoolVarP(&g.ipv6, "ipv6", "6", false, "of a pool: the one in the table for IPv6")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "`FORMAT`: wide, json or yaml")
+	cmd.Flags().BoolVarP(&o.ipv6, "ipv6", "6", false, "of a pool: the one in the table for IPv6")
 	return cmd
 }
 
-// getter runs one of the commands.
-type getter struct {
-	options
-	cmd *cobra.Command
-}
-
-// parsePlace reads ADDRESS:PORT[/PROTOCOL], *:PORT or [*]:PORT.
-func parsePlace(text string) (p snapshot.Place, f program.Family, err error) {
-	plain, nodePort := text, true
-	switch {
-	case strings.HasPrefix(text, "*:"):
-		plain = "0.0.0.0" + text[1:]
-	case strings.HasPrefix(text, "[*]:"):
-		plain = "[::]" + text[3:]
-	default:
-		nodePort = false
-	}
+// frontend reads ADDRESS:PORT[/PROTOCOL], or the node port *:PORT or [*]:PORT.
+func (*options) frontend(args []string) (any, error) {
+	plain := strings.NewReplacer("[*]:", "[::]:", "*:", "0.0.0.0:").Replace(args[0])
 	at, protocol, err := snapshot.ParseDestination(plain)
 	if err != nil {
-		return p, f, flags.Wrong(err)
+		return nil, flags.Wrong(err)
 	}
-	if p = snapshot.PlaceOf(at, protocol); nodePort {
+	p := snapshot.PlaceOf(at, protocol)
+	if plain != args[0] {
 		p.Address = netip.Addr{}
 	}
-	return p, program.FamilyOf(at.Addr()), nil
-}
-
-func (g *getter) frontend(args []string) error {
-	p, f, err := parsePlace(args[0])
-	if err != nil {
-		return err
+	t, err := snapshot.ReadPlaces(snapshot.Query{Family: program.FamilyOf(at.Addr())}, []snapshot.Place{p})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("get frontend %s: %w", args[0], err)
+	case len(t.Frontends) == 0:
+		return nil, fmt.Errorf("the kernel has no frontend %s; verdict explain says what happens to connections to it", args[0])
 	}
-	t, err := snapshot.ReadPlaces(snapshot.Query{Family: f}, []snapshot.Place{p})
-	if err != nil {
-		return fmt.Errorf("get frontend %s: %w", args[0], err)
-	}
-	if len(t.Frontends) == 0 {
-		return fmt.Errorf("the kernel has no frontend %s; verdict explain says what happens to connections to it", args[0])
-	}
-	return g.print(g.cmd, t)
+	return t, nil
 }
 
 // endpoint lists the frontends with an endpoint.
-func (g *getter) endpoint(args []string) error {
+func (*options) endpoint(args []string) (any, error) {
 	at, err := snapshot.ParseEndpoint(args[0])
 	if err != nil {
-		return flags.Wrong(fmt.Errorf("endpoint %q must be ADDRESS or ADDRESS:PORT, such as 10.244.1.7 or [fd00::7]:8080", args[0]))
+		return nil, flags.Wrong(fmt.Errorf("endpoint %q must be ADDRESS or ADDRESS:PORT, such as 10.244.1.7 or [fd00::7]:8080", args[0]))
 	}
-	t, err := snapshot.WithEndpoint(snapshot.Query{Endpoints: []snapshot.EndpointRange{at}}, args[0])
-	if err != nil {
-		return err
+	t, err := snapshot.Read(snapshot.Query{Endpoints: []snapshot.EndpointRange{at}, Endpoint: args[0]})
+	if err == nil && len(t.Frontends) == 0 {
+		err = fmt.Errorf("no frontend in the kernel leads to %s", args[0])
 	}
-	if len(t.Frontends) == 0 {
-		return fmt.Errorf("no frontend in the kernel leads to %s", args[0])
-	}
-	return g.print(g.cmd, t)
+	return t, err
 }
 
 // answer is what pool and affinity print. The fields are the JSON form.
@@ -148,80 +122,65 @@ type answer struct {
 	Endpoints []snapshot.Endpoint `json:"endpoints,omitempty"`
 }
 
-func (g *getter) pool(args []string) error {
+func (o *options) pool(args []string) (any, error) {
 	number, err := inspect.ParsePool(args[0])
 	if err != nil {
-		return flags.Wrong(err)
+		return nil, flags.Wrong(err)
 	}
 	tables, err := snapshot.OpenTables()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer tables.Close()
-	f := program.IPv4
-	if g.ipv6 {
-		f = program.IPv6
-	}
+	f := cmp.Or(o.query.Family, program.IPv4)
 	p, found, err := tables.Pool(f, number)
 	if err != nil {
-		return fmt.Errorf("get pool %s: %w", args[0], err)
+		return nil, fmt.Errorf("get pool %s: %w", args[0], err)
 	}
 	if !found {
-		return fmt.Errorf("table %s %s has no pool %s; numbers of pools change when the daemon starts again", f, program.TableName, args[0])
+		return nil, fmt.Errorf("table %s %s has no pool %s; numbers of pools change when the daemon starts again", f, program.TableName, args[0])
 	}
 	a := answer{Pool: args[0], Service: p.Name, Class: p.Chain}
 	for _, e := range p.Endpoints {
 		a.Endpoints = append(a.Endpoints, snapshot.Endpoint{Address: e.Addr.Addr(), Port: e.Addr.Port(), Weight: e.Slots})
 	}
-	return g.answer(&a)
+	return &a, nil
 }
 
-func (g *getter) affinity(args []string) error {
+func (*options) affinity(args []string) (any, error) {
 	client, err := netip.ParseAddr(args[0])
 	if err != nil {
-		return flags.Wrong(fmt.Errorf("client %q must be an address", args[0]))
+		return nil, flags.Wrong(fmt.Errorf("client %q must be an address", args[0]))
 	}
 	at, protocol, err := snapshot.ParseDestination(args[1])
 	if err != nil {
-		return flags.Wrong(err)
+		return nil, flags.Wrong(err)
 	}
 	if client.Is4() != at.Addr().Is4() {
-		return flags.Wrong(fmt.Errorf("client %s and frontend %s must be of the same address family", client, at))
+		return nil, flags.Wrong(fmt.Errorf("client %s and frontend %s must be of the same address family", client, at))
 	}
 	tables, err := snapshot.OpenTables()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer tables.Close()
-	packet := inspect.Packet{Src: client, Dst: at.Addr(), Protocol: protocol, DstPort: at.Port()}
-	way, err := tables.Walk("prerouting", "nat", packet)
+	way, err := tables.Walk("prerouting", "nat", inspect.Packet{Src: client, Dst: at.Addr(), Protocol: protocol, DstPort: at.Port()})
+	p := way.Pick
 	switch {
 	case err != nil:
-		return fmt.Errorf("get the affinity of %s at %s: %w", client, at, err)
-	case way.Pick == nil:
-		return fmt.Errorf("%s has no endpoint for %s; verdict explain says why", args[1], client)
-	case way.Pick.Affinity == 0:
-		return fmt.Errorf("%s has no session affinity", args[1])
-	case way.Pick.Entry == nil:
-		return fmt.Errorf("%s has no affinity entry at %s: it has not connected within %s", client, args[1], way.Pick.Affinity)
+		return nil, fmt.Errorf("get the affinity of %s at %s: %w", client, at, err)
+	case p == nil:
+		return nil, fmt.Errorf("%s has no endpoint for %s; verdict explain says why", args[1], client)
+	case p.Affinity == 0:
+		return nil, fmt.Errorf("%s has no session affinity", args[1])
+	case p.Entry == nil:
+		return nil, fmt.Errorf("%s has no affinity entry at %s: it has not connected within %s", client, args[1], p.Affinity)
 	}
-	p := way.Pick
-	left := p.Entry.Expires.Round(time.Second).Seconds()
-	a := answer{Pool: p.Pool, Class: p.Chain, Client: client, Stale: p.Stale, Expires: left}
+	a := answer{Pool: p.Pool, Class: p.Chain, Client: client, Stale: p.Stale, Expires: p.Entry.Expires.Round(time.Second).Seconds()}
 	if p.Chosen.IsValid() && !p.Stale {
 		a.Endpoint = p.Chosen.String()
 	}
-	return g.answer(&a)
-}
-
-// answer prints an answer as text, JSON or YAML.
-func (g *getter) answer(a *answer) error {
-	out := g.cmd.OutOrStdout()
-	if g.output == outputJSON || g.output == outputYAML {
-		return writeValue(out, g.output, a)
-	}
-	a.writeText(out)
-	return nil
+	return &a, nil
 }
 
 // writeValue writes the JSON form, or the same as YAML.
@@ -240,24 +199,20 @@ func writeValue(out io.Writer, format string, value any) error {
 }
 
 func (a *answer) writeText(out io.Writer) {
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(out, "%-9s %s\n", name, value)
-		}
-	}
-	line("Pool", a.Pool)
-	line("Service", a.Service)
-	line("Class", a.Class)
+	lines := [][2]string{{"Pool", a.Pool}, {"Service", a.Service}, {"Class", a.Class}}
 	if a.Client.IsValid() {
-		line("Client", a.Client.String())
-		line("Endpoint", a.Endpoint)
-		line("Expires", fmt.Sprintf("in %.0f s", a.Expires))
+		lines = append(lines, [2]string{"Client", a.Client.String()}, [2]string{"Endpoint", a.Endpoint},
+			[2]string{"Expires", fmt.Sprintf("in %.0f s", a.Expires)})
 	}
 	if a.Stale {
-		line("Endpoint", "gone; the next connection gets another one")
+		lines = append(lines, [2]string{"Endpoint", "gone; the next connection gets another one"})
 	}
 	for i := range a.Endpoints {
-		e := &a.Endpoints[i]
-		line("Endpoint", fmt.Sprintf("%s weight %d", e.At(), e.Weight))
+		lines = append(lines, [2]string{"Endpoint", fmt.Sprintf("%s weight %d", a.Endpoints[i].At(), a.Endpoints[i].Weight)})
+	}
+	for _, l := range lines {
+		if l[1] != "" {
+			fmt.Fprintf(out, "%-9s %s\n", l[0], l[1])
+		}
 	}
 }

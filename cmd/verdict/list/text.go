@@ -5,39 +5,29 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/netip"
 	"strconv"
 	"strings"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 )
 
-func (o *options) write(out io.Writer, t *snapshot.Table) error {
-	switch {
-	case o.output == outputYAML:
-		return writeValue(out, outputYAML, withLists(t))
-	case o.json:
-		return writeValue(out, outputJSON, withLists(t))
+func (o *options) write(out io.Writer, what any) error {
+	if o.json || o.output == outputYAML {
+		return writeValue(out, o.output, what)
 	}
 	w := bufio.NewWriter(out)
-	writeNodePorts(w, t)
-	if o.terse {
-		writeTerse(w, t.Frontends, o.output == outputWide)
-	} else {
-		writeFull(w, t.Frontends, o.output == outputWide)
+	switch what := what.(type) {
+	case *answer:
+		what.writeText(w)
+	case *snapshot.Table:
+		writeNodePorts(w, what)
+		if o.terse {
+			writeTerse(w, what.Frontends, o.output == outputWide)
+		} else {
+			writeFull(w, what.Frontends, o.output == outputWide)
+		}
 	}
 	return w.Flush()
-}
-
-// withLists has an empty list be [] and not null, so that scripts need no special case.
-func withLists(t *snapshot.Table) *snapshot.Table {
-	if t.NodePortAddresses == nil {
-		t.NodePortAddresses = []netip.Addr{}
-	}
-	if t.Frontends == nil {
-		t.Frontends = []snapshot.Frontend{}
-	}
-	return t
 }
 
 // writeNodePorts lists the addresses for which the star stands, if a frontend has a star.

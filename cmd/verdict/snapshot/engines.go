@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
@@ -12,7 +13,7 @@ import (
 // join puts both engines into one table. The nft tables contain the Service port of each virtual server. With a filter,
 // they also decide which virtual servers are listed.
 func join(rules *inspect.Listing, servers []ipvsctl.Status, filtered bool) *Table {
-	t := &Table{NodePortAddresses: rules.NodePortAddresses}
+	t := &Table{NodePortAddresses: append([]netip.Addr{}, rules.NodePortAddresses...), Frontends: []Frontend{}}
 	left := map[ipvsctl.Key]ipvsctl.Status{}
 	for _, s := range servers {
 		left[s.Key] = s

@@ -120,6 +120,12 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+func TestEmptyListsAreNotNull(t *testing.T) {
+	if got, err := json.Marshal(join(&inspect.Listing{}, nil, false)); err != nil || strings.Contains(string(got), "null") {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
 func TestOnlySome(t *testing.T) {
 	rules, servers, _ := sample()
 	rules.Frontends = rules.Frontends[7:8:8] // what inspect.List returns for a filter

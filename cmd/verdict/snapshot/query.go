@@ -22,6 +22,7 @@ type Query struct {
 	Services  []string
 	Addresses []netip.Prefix
 	Endpoints []EndpointRange
+	Endpoint  string // the only one of them, as ADDRESS or ADDRESS:PORT: the daemon is asked which Services have it
 	Engine    string
 	Problem   bool // only frontends where some clients find no endpoint
 	// Uncounted means that connection tracking is not read.

@@ -61,8 +61,9 @@ func TestNamed(t *testing.T) {
 		{Query{Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}}, "10.0.0.1"},
 		{Query{Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}}, ""},
 	} {
-		if got := strings.Join(tt.q.named(), " "); got != tt.want {
-			t.Errorf("%+v: %q, want %q", tt.q, got, tt.want)
+		of, err := tt.q.named(nil)
+		if got := strings.Join(of, " "); got != tt.want || err != nil {
+			t.Errorf("%+v: %q, %v, want %q", tt.q, got, err, tt.want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -35,63 +36,53 @@ type daemon interface {
 
 // Read reads what is wanted. If the daemon can name the frontends, they are read by their keys.
 func Read(q Query) (*Table, error) {
-	if of := q.named(); len(of) > 0 {
-		t, err := readNamed(socket.NewClient(), &q, of)
-		if err == nil && len(t.Frontends) > 0 {
-			t.keep(&q)
-			return t, nil
-		}
+	t, err := readNamed(socket.NewClient(), &q)
+	if err == nil && q.Endpoint != "" {
+		t.keep(&q) // an endpoint that drains may be left
 	}
-	t, err := readAll(&q)
+	if err != nil || len(t.Frontends) == 0 {
+		t, err = readAll(&q)
+	}
 	if err == nil {
 		t.keep(&q)
 	}
 	return t, err
 }
 
-// WithEndpoint reads the frontends that lead to an endpoint (ADDRESS or ADDRESS:PORT).
-func WithEndpoint(q Query, endpoint string) (*Table, error) {
-	t, err := readWithEndpoint(socket.NewClient(), &q, endpoint)
-	if err == nil {
-		t.keep(&q)
-	}
-	if err != nil || len(t.Frontends) == 0 { // the endpoint may be one that drains
-		return Read(q)
-	}
-	return t, nil
-}
-
-func readWithEndpoint(d daemon, q *Query, endpoint string) (*Table, error) {
-	found, err := d.ServicesOf(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	if found.Unsure || len(found.List) == 0 {
-		return nil, errUnsure
-	}
-	return readNamed(d, q, found.List)
-}
-
 // named lists what the daemon can be asked about: Services or addresses. It is empty if something else is wanted.
-func (q *Query) named() (of []string) {
+func (q *Query) named(d daemon) (of []string, err error) {
+	if q.Endpoint != "" {
+		found, err := d.ServicesOf(q.Endpoint)
+		if err == nil && found.Unsure {
+			err = errUnsure
+		}
+		return found.List, err
+	}
 	for _, f := range q.Services {
 		service, _, _ := strings.Cut(f, ":")
 		of = append(of, service)
 	}
 	if len(of) > 0 {
-		return of
+		return of, nil
 	}
 	for _, r := range q.Addresses {
 		if !r.IsSingleIP() {
-			return nil
+			return nil, nil
 		}
 		of = append(of, r.Addr().String())
 	}
-	return of
+	return of, nil
 }
 
 // readNamed reads the frontends that the daemon names, each by its key.
-func readNamed(d daemon, q *Query, of []string) (*Table, error) {
+func readNamed(d daemon, q *Query) (*Table, error) {
+	of, err := q.named(d)
+	if err == nil && len(of) == 0 {
+		err = errUnsure
+	}
+	if err != nil {
+		return nil, err
+	}
 	var places []Place
 	for _, what := range of {
 		some, err := d.Frontends(what)
@@ -116,7 +107,7 @@ func ReadPlaces(q Query, places []Place) (*Table, error) {
 		return nil, err
 	}
 	defer tables.Close()
-	t := &Table{}
+	t := &Table{NodePortAddresses: []netip.Addr{}, Frontends: []Frontend{}}
 	for _, f := range q.families() {
 		addrs, err := tables.NodePortAddresses(f)
 		if err != nil && !errors.Is(err, kernel.ErrNoTables) {

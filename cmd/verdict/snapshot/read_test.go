@@ -77,7 +77,7 @@ func TestReadNamed(t *testing.T) {
 	w.Node.MustDo(t, func() error {
 		for _, service := range []string{"shop/web", "shop/web:http"} {
 			q := Query{Services: []string{service}, Uncounted: true}
-			keyed, err := readNamed(d, &q, q.named())
+			keyed, err := readNamed(d, &q)
 			if err != nil {
 				return err
 			}
@@ -89,19 +89,19 @@ func TestReadNamed(t *testing.T) {
 				t.Errorf("%s (- listed, + by keys):\n%s", service, diff)
 			}
 		}
-		q := Query{Uncounted: true}
-		if _, err := readNamed(d, &q, []string{"shop/late"}); !errors.Is(err, errUnsure) {
+		if _, err := readNamed(d, &Query{Services: []string{"shop/late"}}); !errors.Is(err, errUnsure) {
 			t.Errorf("a Service whose change waits: %v", err)
 		}
-		if _, err := readNamed(d, &q, []string{"shop/none"}); !errors.Is(err, socket.ErrUnknown) {
+		if _, err := readNamed(d, &Query{Services: []string{"shop/none"}}); !errors.Is(err, socket.ErrUnknown) {
 			t.Errorf("an unknown Service: %v", err)
 		}
-		found, err := readWithEndpoint(d, &q, "10.0.1.1")
+		q := Query{Uncounted: true, Endpoint: "10.0.1.1"}
+		found, err := readNamed(d, &q)
 		if err != nil || len(found.Frontends) != 3 {
 			t.Errorf("frontends of the Services with an endpoint: %v, %v", found, err)
 		}
 		d.services.Unsure = true
-		if _, err := readWithEndpoint(d, &q, "10.0.1.1"); !errors.Is(err, errUnsure) {
+		if _, err := readNamed(d, &q); !errors.Is(err, errUnsure) {
 			t.Errorf("an endpoint of a Service whose change waits: %v", err)
 		}
 		return nil

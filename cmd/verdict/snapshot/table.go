@@ -13,7 +13,8 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Table is what a node serves. The fields of this type and of those below are the JSON form of "verdict list".
+// Table is what a node serves. The fields of this type and of those below are the JSON form of "verdict list". An empty list is
+// [] and not null there, so that scripts need no special case.
 type Table struct {
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses"`
 	Frontends         []Frontend   `json:"frontends"`
