@@ -3,10 +3,12 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -58,6 +60,7 @@ const (
 //	flag   the name; short: the letter
 //	usage  what the flag does; <VALUE> is what help calls its value
 //	in     the group, for commands that have some of the flags; that of a struct holds for its fields
+//	must   what the value has to be: a word of check, or one of several values
 type Settings struct {
 	Kubeconfig string  `flag:"kubeconfig" in:"source" usage:"<FILE> with the access to the API server; without it and --manifests, the service account of the pod"`
 	Master     string  `flag:"master" in:"source" usage:"<URL> of the API server; overrides the kubeconfig"`
@@ -66,46 +69,46 @@ type Settings struct {
 	Manifests  string  `flag:"manifests" in:"source" usage:"read objects from the YAML and JSON files in <DIR> instead of an API server"`
 	NodeName   string  `flag:"hostname-override" in:"source" usage:"<NAME> of this node's Node object; empty: the name of the host"`
 
-	Backend          Backend `flag:"backend" in:"backend" usage:"<ENGINE>: nft, ipvs, or hybrid, which is nft, and IPVS for Services that need it"`
+	Backend          Backend `flag:"backend" must:"nft|ipvs|hybrid" in:"backend" usage:"<ENGINE>: nft, ipvs, or hybrid, which is nft, and IPVS for Services that need it"`
 	DefaultScheduler string  `flag:"default-scheduler" in:"backend" usage:"<NAME> of the scheduler of Services that name none, with --backend=hybrid and nft; empty: random"`
 	Upstream         Upstream
 	Node             Node
 	IPVS             IPVS
-	MinSyncPeriod    time.Duration `flag:"min-sync-period" usage:"<TIME> for which a stream of changes is gathered into one pass, such as 10ms, at most 30s; a change that arrives while the proxy is idle is applied at once"`
+	MinSyncPeriod    time.Duration `flag:"min-sync-period" must:"pause" usage:"<TIME> for which a stream of changes is gathered into one pass, such as 10ms, at most 30s; a change that arrives while the proxy is idle is applied at once"`
 	Repair           bool          `flag:"repair" usage:"undo what other processes do to the tables of Verdict; false: only report it"`
-	TableOwner       TableOwner    `flag:"table-owner" usage:"auto: on Linux 6.9 and newer, the kernel lets no other process change the tables; off: any process can"`
+	TableOwner       TableOwner    `flag:"table-owner" must:"auto|off" usage:"auto: on Linux 6.9 and newer, the kernel lets no other process change the tables; off: any process can"`
 
-	OutlierDetection   OutlierDetection `flag:"outlier-detection" in:"outliers" usage:"<MODE>: what happens to endpoints that do not answer: off, observe (only report), or eject (they get no new connections)"`
-	MaxEjected         int              `flag:"max-ejected" in:"outliers" usage:"<PERCENT> of the endpoints of a service port that may be ejected; the last one never is"`
+	OutlierDetection   OutlierDetection `flag:"outlier-detection" must:"off|observe|eject" in:"outliers" usage:"<MODE>: what happens to endpoints that do not answer: off, observe (only report), or eject (they get no new connections)"`
+	MaxEjected         int              `flag:"max-ejected" must:"percent" in:"outliers" usage:"<PERCENT> of the endpoints of a service port that may be ejected; the last one never is"`
 	HealthCheck        string           `flag:"health-check" usage:"with --manifests: the <CHECK> of Services without the annotation, such as \"tcp\" or \"http path=/healthz interval=5s\"; empty: none"`
 	ActiveChecks       bool             `flag:"active-checks" usage:"let Services have active checks by the annotation verdict-proxy.github.io/health-check; =false: this node makes none"`
-	HealthCheckExclude []string         `flag:"health-check-exclude-cidrs" usage:"<CIDRS> whose addresses this node never asks whether they serve; others that it never asks are its own, those of API servers, and cluster IPs"`
+	HealthCheckExclude []string         `flag:"health-check-exclude-cidrs" must:"cidrs" usage:"<CIDRS> whose addresses this node never asks whether they serve; others that it never asks are its own, those of API servers, and cluster IPs"`
 	// StateDir is for what outlives the process, but not a restart of the machine.
 	StateDir string `flag:"state-dir" usage:"<FOLDER> in which a restart finds which endpoints had failed, and the last good manifests; empty: a restart takes all endpoints for good"`
 
-	ClusterCIDRs        []string        `flag:"cluster-cidr" in:"source" usage:"pod <RANGES> of the cluster, both families, separated by commas; traffic from other sources to cluster IPs is masqueraded"`
-	DetectLocalMode     DetectLocalMode `flag:"detect-local-mode" in:"source" usage:"<MODE> of recognizing traffic from local pods: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or None"`
+	ClusterCIDRs        []string        `flag:"cluster-cidr" must:"cidrs" in:"source" usage:"pod <RANGES> of the cluster, both families, separated by commas; traffic from other sources to cluster IPs is masqueraded"`
+	DetectLocalMode     DetectLocalMode `flag:"detect-local-mode" must:"ClusterCIDR|NodeCIDR|BridgeInterface|InterfaceNamePrefix|None" in:"source" usage:"<MODE> of recognizing traffic from local pods: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or None"`
 	BridgeInterface     string          `flag:"pod-bridge-interface" in:"source" usage:"<NAME> of the bridge of the pods, with --detect-local-mode=BridgeInterface"`
 	InterfaceNamePrefix string          `flag:"pod-interface-name-prefix" in:"source" usage:"<PREFIX> of the interfaces of pods, with --detect-local-mode=InterfaceNamePrefix"`
-	NodePortAddresses   []string        `flag:"nodeport-addresses" in:"source" usage:"addresses of node ports: a <LIST> of CIDRs and the words primary, localhost, all"`
+	NodePortAddresses   []string        `flag:"nodeport-addresses" must:"places" in:"source" usage:"addresses of node ports: a <LIST> of CIDRs and the words primary, localhost, all"`
 	MasqueradeAll       bool            `flag:"masquerade-all" in:"source" usage:"masquerade all traffic to cluster IPs"`
 	Fleet               bool            `flag:"fleet" in:"source" usage:"other nodes have the same external addresses; continue the TCP connections of those that are gone"`
-	ExternalIPs         []string        `flag:"external-ip-cidrs" in:"source" usage:"<RANGES> in which externalIPs of Services are served; empty: nowhere"`
+	ExternalIPs         []string        `flag:"external-ip-cidrs" must:"cidrs" in:"source" usage:"<RANGES> in which externalIPs of Services are served; empty: nowhere"`
 	ManageAddresses     string          `flag:"manage-addresses" usage:"with --manifests: <DEVICE> that gets the external and load balancer IPs of Services while one of their endpoints is good, and announces them; empty: none does"`
 
 	// BindAddress may be unspecified, which has no effect.
-	BindAddress         string `flag:"bind-address" usage:"<ADDRESS> of this node, instead of the address of the same family in the Node object; Verdict does not listen there"`
-	HealthzBindAddress  string `flag:"healthz-bind-address" usage:"<ADDRESS:PORT> of /healthz, /livez and /readyz; empty: off"`
-	MetricsBindAddress  string `flag:"metrics-bind-address" usage:"<ADDRESS:PORT> of /metrics, /proxyMode and /configz; empty: off"`
+	BindAddress         string `flag:"bind-address" must:"address" usage:"<ADDRESS> of this node, instead of the address of the same family in the Node object; Verdict does not listen there"`
+	HealthzBindAddress  string `flag:"healthz-bind-address" must:"listener" usage:"<ADDRESS:PORT> of /healthz, /livez and /readyz; empty: off"`
+	MetricsBindAddress  string `flag:"metrics-bind-address" must:"listener" usage:"<ADDRESS:PORT> of /metrics, /proxyMode and /configz; empty: off"`
 	BindAddressHardFail bool   `flag:"bind-address-hard-fail" usage:"end if Verdict cannot listen for health checks or metrics; without, it logs an error and tries again"`
 	Profiling           bool   `flag:"profiling" usage:"serve /debug/pprof on --metrics-bind-address"`
 	UI                  bool   `flag:"ui" usage:"serve a read-only page at /ui: Services, endpoints, connection rates, passes, explanations. It is on the port of --metrics-bind-address and answers only at loopback addresses"`
-	UIAddress           string `flag:"ui-address" usage:"with --ui: serve the page at this <ADDRESS:PORT> instead; whoever can connect there can read it"`
-	CountedFrontends    int    `flag:"max-counted-frontends" usage:"<NUMBER> of frontends up to which /metrics shows the connections of each service port; 0: never"`
+	UIAddress           string `flag:"ui-address" must:"listener" usage:"with --ui: serve the page at this <ADDRESS:PORT> instead; whoever can connect there can read it"`
+	CountedFrontends    int    `flag:"max-counted-frontends" must:"natural" usage:"<NUMBER> of frontends up to which /metrics shows the connections of each service port; 0: never"`
 
 	Budgets Budgets `in:"budgets"`
 
-	LogFormat string `flag:"log-format" in:"log" usage:"<FORMAT> of the log: text or json"`
+	LogFormat string `flag:"log-format" must:"text|json" in:"log" usage:"<FORMAT> of the log: text or json"`
 	Verbosity int    `flag:"v" short:"v" in:"log" usage:"verbosity <LEVEL> of the log; from 4 on, every pass is logged"`
 }
 
@@ -179,27 +182,60 @@ func (s *Settings) Complete() error {
 // Validate returns all errors in the settings, one line for each flag.
 func (s *Settings) Validate() error {
 	return errors.Join(
+		check(reflect.ValueOf(s).Elem()),
 		s.validateSource(),
-		oneOf("--backend", s.Backend, BackendNFT, BackendIPVS, BackendHybrid),
-		s.IPVS.validate(),
-		oneOf("--table-owner", s.TableOwner, TableOwnerAuto, TableOwnerOff),
-		oneOf("--outlier-detection", s.OutlierDetection, OutlierOff, OutlierObserve, OutlierEject),
-		s.validateOutliers(),
 		s.validateChecks(),
 		s.validateDetectLocal(),
-		validateAddress("--healthz-bind-address", s.HealthzBindAddress),
-		validateAddress("--metrics-bind-address", s.MetricsBindAddress),
 		s.validateUI(),
-		validateEach("--health-check-exclude-cidrs", s.HealthCheckExclude, isPrefix),
-		validateEach("--external-ip-cidrs", s.ExternalIPs, isPrefix),
-		validateEach("--nodeport-addresses", s.NodePortAddresses, isNodePortAddress),
-		validateEach("--cluster-cidr", s.ClusterCIDRs, isPrefix),
-		s.Budgets.validate(),
-		s.Upstream.validate(),
-		s.Node.validate(),
-		s.validateRest(),
-		oneOf("--log-format", s.LogFormat, "text", "json"),
 	)
+}
+
+// check returns what is wrong in settings according to their tags.
+func check(settings reflect.Value) error {
+	var errs []error
+	for field, value := range settings.Fields() {
+		flag, must := "--"+field.Tag.Get("flag"), field.Tag.Get("must")
+		switch {
+		case value.Kind() == reflect.Struct:
+			errs = append(errs, check(value))
+		case must == "cidrs":
+			errs = append(errs, validateEach(flag, value.Interface().([]string), isPrefix))
+		case must == "places":
+			errs = append(errs, validateEach(flag, value.Interface().([]string), isNodePortAddress))
+		case must == "listener":
+			errs = append(errs, validateAddress(flag, value.String()))
+		case must == "address":
+			if _, err := netip.ParseAddr(value.String()); !value.IsZero() && err != nil {
+				errs = append(errs, fmt.Errorf("%s=%s: must be an IP address", flag, value))
+			}
+		case must == "set":
+			if value.IsZero() {
+				errs = append(errs, fmt.Errorf("%s: must not be empty", flag))
+			}
+		case value.CanInt() && must != "":
+			if l := limits[must]; value.Int() < l.least || value.Int() > l.most {
+				errs = append(errs, fmt.Errorf("%s=%v: %s", flag, value.Interface(), l.text))
+			}
+		case must != "":
+			errs = append(errs, oneOf(flag, value.String(), strings.Split(must, "|")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// limits of numbers and times, by the word in the tag.
+var limits = map[string]struct {
+	least, most int64
+	text        string
+}{
+	"positive": {1, math.MaxInt64, "must be at least 1"},
+	"natural":  {0, math.MaxInt64, "must not be negative"},
+	"percent":  {0, 100, "must be a percentage from 0 to 100"},
+	"score":    {-1000, 1000, "must be between -1000 and 1000"}, // what the kernel accepts
+	// Below the minute for which a change may wait until /healthz fails.
+	"pause": {0, int64(30 * time.Second), "must be a time from 0 to 30s, such as 10ms"},
+	// The longest time that the kernel can count in jiffies (signed 32 bits at 1000 Hz).
+	"timeout": {0, int64(24 * 24 * time.Hour), "must be between 0 and 576h0m0s"},
 }
 
 func (s *Settings) validateSource() error {
@@ -215,18 +251,11 @@ func (s *Settings) validateSource() error {
 	return interfaceFlag("--manage-addresses", s.ManageAddresses)
 }
 
-func (s *Settings) validateOutliers() error {
-	if s.MaxEjected < 0 || s.MaxEjected > 100 {
-		return fmt.Errorf("--max-ejected=%d: must be a percentage from 0 to 100", s.MaxEjected)
-	}
-	return nil
-}
-
 func (s *Settings) validateUI() error {
 	if s.UIAddress != "" && !s.UI {
 		return fmt.Errorf("--ui-address=%s has no effect without --ui", s.UIAddress)
 	}
-	return validateAddress("--ui-address", s.UIAddress)
+	return nil
 }
 
 // validateChecks leaves the grammar to the daemon.
@@ -248,8 +277,7 @@ func (s *Settings) validateDetectLocal() error {
 	case DetectInterfaceNamePrefix:
 		return interfaceFlag("--pod-interface-name-prefix", s.InterfaceNamePrefix)
 	}
-	return oneOf("--detect-local-mode", s.DetectLocalMode,
-		DetectClusterCIDR, DetectNodeCIDR, DetectBridgeInterface, DetectInterfaceNamePrefix, DetectNone)
+	return nil
 }
 
 // maxInterfaceName is IFNAMSIZ without the terminating zero.
@@ -265,32 +293,14 @@ func interfaceFlag(flag, value string) error {
 	return nil
 }
 
-// maxMinSyncPeriod is below the minute for which a change may wait until /healthz fails.
-const maxMinSyncPeriod = 30 * time.Second
-
-func (s *Settings) validateRest() error {
-	if s.CountedFrontends < 0 {
-		return fmt.Errorf("--max-counted-frontends=%d: must not be negative", s.CountedFrontends)
-	}
-	if s.MinSyncPeriod < 0 || s.MinSyncPeriod > maxMinSyncPeriod {
-		return fmt.Errorf("--min-sync-period=%s: must be a time from 0 to %s, such as 10ms", s.MinSyncPeriod, maxMinSyncPeriod)
-	}
-	if _, err := netip.ParseAddr(s.BindAddress); s.BindAddress != "" && err != nil {
-		return fmt.Errorf("--bind-address=%s: must be an IP address", s.BindAddress)
-	}
-	return nil
-}
-
 // oneOf returns an error if a flag has none of the words that it takes.
-func oneOf[T ~string](flag string, value T, words ...T) error {
+func oneOf(flag, value string, words []string) error {
 	if slices.Contains(words, value) {
 		return nil
 	}
-	text := string(words[0])
-	for _, w := range words[1 : len(words)-1] {
-		text += ", " + string(w)
-	}
-	return fmt.Errorf("%s=%s: must be %s or %s", flag, value, text, words[len(words)-1])
+	words = slices.DeleteFunc(words, func(w string) bool { return w == "" })
+	last := len(words) - 1
+	return fmt.Errorf("%s=%s: must be %s or %s", flag, value, strings.Join(words[:last], ", "), words[last])
 }
 
 func validateAddress(flag, value string) error {
@@ -345,59 +355,32 @@ func Prefixes(values []string) []netip.Prefix {
 
 // IPVS holds the settings of the IPVS engine (backends ipvs and hybrid).
 type IPVS struct {
-	Scheduler      string        `flag:"ipvs-scheduler" in:"backend" usage:"<NAME> of the scheduler of Services that name none, with --backend=ipvs or forwarding without NAT"`
+	Scheduler      string        `flag:"ipvs-scheduler" must:"set" in:"backend" usage:"<NAME> of the scheduler of Services that name none, with --backend=ipvs or forwarding without NAT"`
 	Fallback       bool          `flag:"ipvs-fallback" usage:"with --backend=ipvs: let nft serve Services if the kernel has no IPVS, instead of failing at the start"`
-	ExcludeCIDR    []string      `flag:"ipvs-exclude-cidrs" in:"backend" usage:"<RANGES> in which other software uses IPVS; nft serves the Services there"`
-	ExternalCIDR   []string      `flag:"ipvs-external-cidrs" in:"backend" usage:"<RANGES> of external and load balancer IPs that IPVS may make local addresses of the node; nft serves others. No other host may have an address in them that the node talks to"`
+	ExcludeCIDR    []string      `flag:"ipvs-exclude-cidrs" must:"cidrs" in:"backend" usage:"<RANGES> in which other software uses IPVS; nft serves the Services there"`
+	ExternalCIDR   []string      `flag:"ipvs-external-cidrs" must:"cidrs" in:"backend" usage:"<RANGES> of external and load balancer IPs that IPVS may make local addresses of the node; nft serves others. No other host may have an address in them that the node talks to"`
 	StrictARP      bool          `flag:"ipvs-strict-arp" usage:"set arp_ignore=1 and arp_announce=2, which load balancers in layer 2 mode need"`
-	TCPTimeout     time.Duration `flag:"ipvs-tcp-timeout" usage:"idle <TIME> of TCP connections in IPVS; 0: the value of the kernel"`
-	TCPFinTimeout  time.Duration `flag:"ipvs-tcpfin-timeout" usage:"idle <TIME> of TCP connections in IPVS after a FIN; 0: the value of the kernel"`
-	UDPTimeout     time.Duration `flag:"ipvs-udp-timeout" usage:"idle <TIME> of UDP flows in IPVS; 0: the value of the kernel"`
-	GracefulPeriod time.Duration `flag:"ipvs-graceful-period" usage:"<TIME> for which connections in IPVS to a removed endpoint may continue"`
+	TCPTimeout     time.Duration `flag:"ipvs-tcp-timeout" must:"timeout" usage:"idle <TIME> of TCP connections in IPVS; 0: the value of the kernel"`
+	TCPFinTimeout  time.Duration `flag:"ipvs-tcpfin-timeout" must:"timeout" usage:"idle <TIME> of TCP connections in IPVS after a FIN; 0: the value of the kernel"`
+	UDPTimeout     time.Duration `flag:"ipvs-udp-timeout" must:"timeout" usage:"idle <TIME> of UDP flows in IPVS; 0: the value of the kernel"`
+	GracefulPeriod time.Duration `flag:"ipvs-graceful-period" must:"timeout" usage:"<TIME> for which connections in IPVS to a removed endpoint may continue"`
 	// SyncDaemon is as wire.ParseDaemons reads it.
 	SyncDaemon string `flag:"ipvs-sync-daemon" in:"backend" usage:"<ROLES> (master, backup) in which the kernel sends connections of IPVS to other balancers and takes over theirs, with device=NAME and, unless the defaults fit, id=NUMBER, group=ADDRESS and port=NUMBER, separated by commas; empty: none"`
-}
-
-func (i *IPVS) validate() error {
-	errs := []error{
-		validateEach("--ipvs-exclude-cidrs", i.ExcludeCIDR, isPrefix),
-		validateEach("--ipvs-external-cidrs", i.ExternalCIDR, isPrefix),
-	}
-	if i.Scheduler == "" {
-		errs = append(errs, errors.New("--ipvs-scheduler: must not be empty"))
-	}
-	errs = append(errs,
-		validateTimeout("--ipvs-tcp-timeout", i.TCPTimeout),
-		validateTimeout("--ipvs-tcpfin-timeout", i.TCPFinTimeout),
-		validateTimeout("--ipvs-udp-timeout", i.UDPTimeout),
-		validateTimeout("--ipvs-graceful-period", i.GracefulPeriod),
-	)
-	return errors.Join(errs...)
-}
-
-// maxTimeout is the longest time that the kernel can count in jiffies (signed 32 bits at 1000 Hz).
-const maxTimeout = 24 * 24 * time.Hour
-
-func validateTimeout(flag string, d time.Duration) error {
-	if d < 0 || d > maxTimeout {
-		return fmt.Errorf("%s=%s: must be between 0 and %s", flag, d, maxTimeout)
-	}
-	return nil
 }
 
 // Budgets bound what one Service and one namespace may cost.
 type Budgets struct {
 	// Slots of hash tables count for the namespace only.
-	ServiceFrontends   int `flag:"max-service-frontends" usage:"<NUMBER> of frontends (addresses x ports) that one Service may have; it is served without the others"`
-	ServiceElements    int `flag:"max-service-elements" usage:"<NUMBER> of endpoints (of all ports), slots for their weights, and source ranges that one Service may have"`
-	NamespaceFrontends int `flag:"max-namespace-frontends" usage:"<NUMBER> of frontends that the Services of one namespace may have"`
-	NamespaceElements  int `flag:"max-namespace-elements" usage:"<NUMBER> of endpoints, slots of weights and hash tables, and source ranges that the Services of one namespace may have"`
+	ServiceFrontends   int `flag:"max-service-frontends" must:"positive" usage:"<NUMBER> of frontends (addresses x ports) that one Service may have; it is served without the others"`
+	ServiceElements    int `flag:"max-service-elements" must:"positive" usage:"<NUMBER> of endpoints (of all ports), slots for their weights, and source ranges that one Service may have"`
+	NamespaceFrontends int `flag:"max-namespace-frontends" must:"positive" usage:"<NUMBER> of frontends that the Services of one namespace may have"`
+	NamespaceElements  int `flag:"max-namespace-elements" must:"positive" usage:"<NUMBER> of endpoints, slots of weights and hash tables, and source ranges that the Services of one namespace may have"`
 	// The worst change of port ranges takes the kernel about 10 ms with the defaults.
-	RangeFrontends          int `flag:"max-range-frontends" usage:"<NUMBER> of frontends with port ranges on this node; the oldest Services get them"`
-	NamespaceRangeFrontends int `flag:"max-namespace-range-frontends" usage:"<NUMBER> of frontends with port ranges that the Services of one namespace may have"`
+	RangeFrontends          int `flag:"max-range-frontends" must:"positive" usage:"<NUMBER> of frontends with port ranges on this node; the oldest Services get them"`
+	NamespaceRangeFrontends int `flag:"max-namespace-range-frontends" must:"positive" usage:"<NUMBER> of frontends with port ranges that the Services of one namespace may have"`
 	// A namespace may need as many changes as NamespaceElements at once.
-	NamespaceChanges  int `flag:"max-namespace-changes" usage:"<NUMBER> of changes of the kernel a second that large changes of one namespace, and planning (5 µs count as one), may need in the long run; then they wait"`
-	NamespaceLogLines int `flag:"max-namespace-log-lines" usage:"<NUMBER> of lines a minute that the log has about problems of the objects of one namespace, about its endpoints, and about its health check ports, each"`
+	NamespaceChanges  int `flag:"max-namespace-changes" must:"positive" usage:"<NUMBER> of changes of the kernel a second that large changes of one namespace, and planning (5 µs count as one), may need in the long run; then they wait"`
+	NamespaceLogLines int `flag:"max-namespace-log-lines" must:"positive" usage:"<NUMBER> of lines a minute that the log has about problems of the objects of one namespace, about its endpoints, and about its health check ports, each"`
 }
 
 // defaultBudgets are far beyond what a cluster needs: a Service with 100 ports, dual stack, with node ports and load
@@ -408,24 +391,4 @@ func defaultBudgets() Budgets {
 		RangeFrontends: 32, NamespaceRangeFrontends: 12,
 		NamespaceChanges: 1000, NamespaceLogLines: 100,
 	}
-}
-
-func (b *Budgets) validate() error {
-	return errors.Join(
-		positive("--max-service-frontends", b.ServiceFrontends),
-		positive("--max-service-elements", b.ServiceElements),
-		positive("--max-namespace-frontends", b.NamespaceFrontends),
-		positive("--max-namespace-elements", b.NamespaceElements),
-		positive("--max-range-frontends", b.RangeFrontends),
-		positive("--max-namespace-range-frontends", b.NamespaceRangeFrontends),
-		positive("--max-namespace-changes", b.NamespaceChanges),
-		positive("--max-namespace-log-lines", b.NamespaceLogLines),
-	)
-}
-
-func positive(flag string, n int) error {
-	if n < 1 {
-		return fmt.Errorf("%s=%d: must be at least 1", flag, n)
-	}
-	return nil
 }
