@@ -60,6 +60,7 @@ const (
 //	flag   the name; short: the letter
 //	usage  what the flag does; <VALUE> is what help calls its value
 //	in     the group, for commands that have some of the flags; that of a struct holds for its fields
+//	live   a change of the configuration file takes effect without a restart
 //	must   what the value has to be: a word of check, or one of several values
 type Settings struct {
 	Kubeconfig string  `flag:"kubeconfig" in:"source" usage:"<FILE> with the access to the API server; without it and --manifests, the service account of the pod"`
@@ -74,7 +75,7 @@ type Settings struct {
 	Upstream         Upstream
 	Node             Node
 	IPVS             IPVS
-	MinSyncPeriod    time.Duration `flag:"min-sync-period" must:"pause" usage:"<TIME> for which a stream of changes is gathered into one pass, such as 10ms, at most 30s; a change that arrives while the proxy is idle is applied at once"`
+	MinSyncPeriod    time.Duration `flag:"min-sync-period" live:"yes" must:"pause" usage:"<TIME> for which a stream of changes is gathered into one pass, such as 10ms, at most 30s; a change that arrives while the proxy is idle is applied at once"`
 	Repair           bool          `flag:"repair" usage:"undo what other processes do to the tables of Verdict; false: only report it"`
 	TableOwner       TableOwner    `flag:"table-owner" must:"auto|off" usage:"auto: on Linux 6.9 and newer, the kernel lets no other process change the tables; off: any process can"`
 
@@ -86,18 +87,18 @@ type Settings struct {
 	// StateDir is for what outlives the process, but not a restart of the machine.
 	StateDir string `flag:"state-dir" usage:"<FOLDER> in which a restart finds which endpoints had failed, and the last good manifests; empty: a restart takes all endpoints for good"`
 
-	ClusterCIDRs        []string        `flag:"cluster-cidr" must:"cidrs" in:"source" usage:"pod <RANGES> of the cluster, both families, separated by commas; traffic from other sources to cluster IPs is masqueraded"`
-	DetectLocalMode     DetectLocalMode `flag:"detect-local-mode" must:"ClusterCIDR|NodeCIDR|BridgeInterface|InterfaceNamePrefix|None" in:"source" usage:"<MODE> of recognizing traffic from local pods: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or None"`
-	BridgeInterface     string          `flag:"pod-bridge-interface" in:"source" usage:"<NAME> of the bridge of the pods, with --detect-local-mode=BridgeInterface"`
-	InterfaceNamePrefix string          `flag:"pod-interface-name-prefix" in:"source" usage:"<PREFIX> of the interfaces of pods, with --detect-local-mode=InterfaceNamePrefix"`
-	NodePortAddresses   []string        `flag:"nodeport-addresses" must:"places" in:"source" usage:"addresses of node ports: a <LIST> of CIDRs and the words primary, localhost, all"`
-	MasqueradeAll       bool            `flag:"masquerade-all" in:"source" usage:"masquerade all traffic to cluster IPs"`
+	ClusterCIDRs        []string        `flag:"cluster-cidr" live:"yes" must:"cidrs" in:"source" usage:"pod <RANGES> of the cluster, both families, separated by commas; traffic from other sources to cluster IPs is masqueraded"`
+	DetectLocalMode     DetectLocalMode `flag:"detect-local-mode" live:"yes" must:"ClusterCIDR|NodeCIDR|BridgeInterface|InterfaceNamePrefix|None" in:"source" usage:"<MODE> of recognizing traffic from local pods: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or None"`
+	BridgeInterface     string          `flag:"pod-bridge-interface" live:"yes" in:"source" usage:"<NAME> of the bridge of the pods, with --detect-local-mode=BridgeInterface"`
+	InterfaceNamePrefix string          `flag:"pod-interface-name-prefix" live:"yes" in:"source" usage:"<PREFIX> of the interfaces of pods, with --detect-local-mode=InterfaceNamePrefix"`
+	NodePortAddresses   []string        `flag:"nodeport-addresses" live:"yes" must:"places" in:"source" usage:"addresses of node ports: a <LIST> of CIDRs and the words primary, localhost, all"`
+	MasqueradeAll       bool            `flag:"masquerade-all" live:"yes" in:"source" usage:"masquerade all traffic to cluster IPs"`
 	Fleet               bool            `flag:"fleet" in:"source" usage:"other nodes have the same external addresses; continue the TCP connections of those that are gone"`
 	ExternalIPs         []string        `flag:"external-ip-cidrs" must:"cidrs" in:"source" usage:"<RANGES> in which externalIPs of Services are served; empty: nowhere"`
 	ManageAddresses     string          `flag:"manage-addresses" usage:"with --manifests: <DEVICE> that gets the external and load balancer IPs of Services while one of their endpoints is good, and announces them; empty: none does"`
 
 	// BindAddress may be unspecified, which has no effect.
-	BindAddress         string `flag:"bind-address" must:"address" usage:"<ADDRESS> of this node, instead of the address of the same family in the Node object; Verdict does not listen there"`
+	BindAddress         string `flag:"bind-address" live:"yes" must:"address" usage:"<ADDRESS> of this node, instead of the address of the same family in the Node object; Verdict does not listen there"`
 	HealthzBindAddress  string `flag:"healthz-bind-address" must:"listener" usage:"<ADDRESS:PORT> of /healthz, /livez and /readyz; empty: off"`
 	MetricsBindAddress  string `flag:"metrics-bind-address" must:"listener" usage:"<ADDRESS:PORT> of /metrics, /proxyMode and /configz; empty: off"`
 	BindAddressHardFail bool   `flag:"bind-address-hard-fail" usage:"end if Verdict cannot listen for health checks or metrics; without, it logs an error and tries again"`
@@ -109,7 +110,7 @@ type Settings struct {
 	Budgets Budgets `in:"budgets"`
 
 	LogFormat string `flag:"log-format" must:"text|json" in:"log" usage:"<FORMAT> of the log: text or json"`
-	Verbosity int    `flag:"v" short:"v" in:"log" usage:"verbosity <LEVEL> of the log; from 4 on, every pass is logged"`
+	Verbosity int    `flag:"v" live:"yes" short:"v" in:"log" usage:"verbosity <LEVEL> of the log; from 4 on, every pass is logged"`
 }
 
 // Default returns the settings without any flag.

@@ -21,9 +21,9 @@ const (
 // Upstream holds settings that exist because kube-proxy has them.
 type Upstream struct {
 	Mode               ProxyMode `flag:"proxy-mode" must:"|iptables|ipvs|nftables" usage:"<MODE> of the kube-proxy that Verdict replaces: iptables, ipvs or nftables; chooses defaults of other flags"`
-	LocalhostNodePorts bool      `flag:"iptables-localhost-nodeports" usage:"with --proxy-mode=iptables: node ports answer on 127.0.0.1 if --nodeport-addresses has that address"`
+	LocalhostNodePorts bool      `flag:"iptables-localhost-nodeports" live:"yes" usage:"with --proxy-mode=iptables: node ports answer on 127.0.0.1 if --nodeport-addresses has that address"`
 	// FeatureGates without a value have the default of kube-proxy.
-	FeatureGates map[string]bool `flag:"feature-gates" in:"source" usage:"feature <GATES> of kube-proxy, such as AllowServiceExternalIPs=false: then no externalIPs are served, whatever --external-ip-cidrs says; other gates have no effect"`
+	FeatureGates map[string]bool `flag:"feature-gates" live:"yes" in:"source" usage:"feature <GATES> of kube-proxy, such as AllowServiceExternalIPs=false: then no externalIPs are served, whatever --external-ip-cidrs says; other gates have no effect"`
 }
 
 // ExternalIPsGate is the only feature gate of kube-proxy whose disregard would open something (CVE-2020-8554).
@@ -91,19 +91,19 @@ func withPort(address, port string) string {
 // Node holds the settings of the host that the daemon makes when it starts. They are those of kube-proxy.
 type Node struct {
 	Conntrack   Conntrack
-	OOMScoreAdj int `flag:"oom-score-adj" must:"score" usage:"<NUMBER> from -1000 to 1000: how likely the kernel ends the process when memory is short"`
+	OOMScoreAdj int `flag:"oom-score-adj" live:"yes" must:"score" usage:"<NUMBER> from -1000 to 1000: how likely the kernel ends the process when memory is short"`
 }
 
 // Conntrack holds the settings of connection tracking. 0 leaves a setting of the kernel as it is.
 type Conntrack struct {
 	// Min counts only if MaxPerCore is set.
-	MaxPerCore     int           `flag:"conntrack-max-per-core" must:"natural" usage:"<NUMBER> of connections for each core that the kernel can track; a larger limit stays; 0: leave it as it is"`
-	Min            int           `flag:"conntrack-min" must:"natural" usage:"<NUMBER> of connections that the kernel can track at least"`
-	TCPEstablished time.Duration `flag:"conntrack-tcp-timeout-established" must:"timeout" usage:"idle <TIME> of established TCP connections; 0: leave it as it is"`
-	TCPCloseWait   time.Duration `flag:"conntrack-tcp-timeout-close-wait" must:"timeout" usage:"idle <TIME> of TCP connections that only the server has closed; 0: leave it as it is"`
-	UDP            time.Duration `flag:"conntrack-udp-timeout" must:"timeout" usage:"idle <TIME> of UDP flows without a reply; 0: leave it as it is"`
-	UDPStream      time.Duration `flag:"conntrack-udp-timeout-stream" must:"timeout" usage:"idle <TIME> of UDP flows with replies; 0: leave it as it is"`
-	TCPBeLiberal   bool          `flag:"conntrack-tcp-be-liberal" usage:"track TCP packets outside of the window as well, instead of passing them on without translation"`
+	MaxPerCore     int           `flag:"conntrack-max-per-core" live:"yes" must:"natural" usage:"<NUMBER> of connections for each core that the kernel can track; a larger limit stays; 0: leave it as it is"`
+	Min            int           `flag:"conntrack-min" live:"yes" must:"natural" usage:"<NUMBER> of connections that the kernel can track at least"`
+	TCPEstablished time.Duration `flag:"conntrack-tcp-timeout-established" live:"yes" must:"timeout" usage:"idle <TIME> of established TCP connections; 0: leave it as it is"`
+	TCPCloseWait   time.Duration `flag:"conntrack-tcp-timeout-close-wait" live:"yes" must:"timeout" usage:"idle <TIME> of TCP connections that only the server has closed; 0: leave it as it is"`
+	UDP            time.Duration `flag:"conntrack-udp-timeout" live:"yes" must:"timeout" usage:"idle <TIME> of UDP flows without a reply; 0: leave it as it is"`
+	UDPStream      time.Duration `flag:"conntrack-udp-timeout-stream" live:"yes" must:"timeout" usage:"idle <TIME> of UDP flows with replies; 0: leave it as it is"`
+	TCPBeLiberal   bool          `flag:"conntrack-tcp-be-liberal" live:"yes" usage:"track TCP packets outside of the window as well, instead of passing them on without translation"`
 }
 
 func defaultNode() Node {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -16,9 +17,8 @@ var version, revision string
 
 // build describes this binary.
 type build struct {
-	version   string
-	revision  string // commit of the source; ends in "-modified" if the toolchain saw changes that were not committed
-	goVersion string
+	version  string
+	revision string // commit of the source; ends in "-modified" if the toolchain saw changes that were not committed
 }
 
 // thisBuild combines the stamped values with those that the Go toolchain wrote into the binary.
@@ -30,15 +30,14 @@ func thisBuild() build {
 func describeBuild(stamped build, info *debug.BuildInfo) build {
 	known := build{}
 	if info != nil {
-		known = build{version: info.Main.Version, revision: revisionOf(info), goVersion: info.GoVersion}
+		known = build{version: info.Main.Version, revision: revisionOf(info)}
 	}
 	if known.version == "(devel)" { // the toolchain found neither a tag nor a module version
 		known.version = ""
 	}
 	return build{
-		version:   cmp.Or(stamped.version, known.version, "unversioned"),
-		revision:  cmp.Or(stamped.revision, known.revision, "unknown"),
-		goVersion: cmp.Or(known.goVersion, "unknown"),
+		version:  cmp.Or(stamped.version, known.version, "unversioned"),
+		revision: cmp.Or(stamped.revision, known.revision, "unknown"),
 	}
 }
 
@@ -55,7 +54,7 @@ func revisionOf(info *debug.BuildInfo) string {
 }
 
 func (b build) String() string {
-	return fmt.Sprintf("verdict %s (revision %s, %s)", b.version, b.revision, b.goVersion)
+	return fmt.Sprintf("verdict %s (revision %s, %s)", b.version, b.revision, runtime.Version())
 }
 
 func newVersion() *cobra.Command {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -125,13 +126,13 @@ func openObservers(of *Options, registry *prometheus.Registry, store *state.Stor
 		return nil, nil, err
 	}
 	if of.TakeOver {
-		o.takeOver = func() { takeover.Run(log) }
+		o.takeOver = sync.OnceFunc(func() { takeover.Run(log) })
 	}
 	o.refused = preflight.ExplainRefusal(k.families, log)
 	return notes, o, o.scrapeKernel(k)
 }
 
-// goLive returns a function that makes settings take effect. They differ from those before in liveFlags only. If it
+// goLive returns a function that makes settings take effect. They differ from those before in live ones only. If it
 // returns an error, the settings before are in force.
 func goLive(ctx context.Context, o *observers, guard *loopback.Keeper, loop chan<- *config.Settings, store *state.Store, log *slog.Logger) func(*config.Settings) error {
 	return func(s *config.Settings) error {

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,9 +40,8 @@ type observers struct {
 	metrics  *metrics.Metrics
 	events   *events.Recorder
 	journal  *socket.Journal
-	refused  func() // explains that the kernel takes no tables; nil: nobody does
-	takeOver func() // from kube-proxy, when the rules are in the kernel; nil: nobody asked for it
-	taken    sync.Once
+	refused  func()                   // explains that the kernel takes no tables; nil: nobody does
+	takeOver func()                   // from kube-proxy, when the rules are in the kernel; nil: nobody asked for it
 	lines    report.Lines             // about health checks of Services
 	checks   chan report.HealthChecks // the latest value, so that the loop never waits for listeners
 	passed   chan struct{}            // there was a pass
@@ -94,7 +92,7 @@ func (o *observers) PassDone(r report.Pass) {
 		}
 		go debug.FreeOSMemory() // the runtime would keep it for minutes
 		if o.takeOver != nil {
-			o.taken.Do(func() { go o.takeOver() })
+			go o.takeOver()
 		}
 	}
 	if o.refused != nil && tablesRefused(&r) {

@@ -49,6 +49,12 @@ func bind(fs *pflag.FlagSet, settings reflect.Value, group string, wanted []stri
 	}
 }
 
+// live is the tag of settings, and the annotation of flags, whose change takes effect without a restart. The function that Follow
+// gets makes it so.
+const live = "live"
+
+func isLive(f *pflag.Flag) bool { return f.Annotations[live] != nil }
+
 // bindSetting binds the flag of a setting.
 func bindSetting(fs *pflag.FlagSet, setting reflect.Value, tag reflect.StructTag) {
 	name, usage := tag.Get("flag"), strings.NewReplacer("<", "`", ">", "`").Replace(tag.Get("usage"))
@@ -72,6 +78,9 @@ func bindSetting(fs *pflag.FlagSet, setting reflect.Value, tag reflect.StructTag
 		fs.Var(cliflag.NewMapStringBool(p), name, usage)
 	default:
 		panic("no kind of flag for the setting " + name) // TestEverySettingHasAFlag would not pass
+	}
+	if tag.Get(live) != "" {
+		_ = fs.SetAnnotation(name, live, []string{"yes"}) // the flag exists
 	}
 }
 

@@ -22,6 +22,7 @@ const besideKubeProxy = "../../../config/deploy/KUBE-PROXY.md"
 func TestFieldsOfKubeProxy(t *testing.T) {
 	const head = "| field | flag | in mode | a change | without effect, because |\n|---|---|---|---|---|\n"
 	var rows strings.Builder
+	c := New(pflag.NewFlagSet("test", pflag.ContinueOnError))
 	for _, f := range kubeproxyconfig.Fields() {
 		name, change := "", ""
 		if f.Flag != "" {
@@ -30,13 +31,13 @@ func TestFieldsOfKubeProxy(t *testing.T) {
 				name = "`-" + f.Flag + "`"
 			}
 		}
-		if slices.Contains(liveFlags, f.Flag) {
+		if f.Flag != "" && isLive(c.flags.Lookup(f.Flag)) {
 			change = "live"
 		}
 		if strings.HasPrefix(f.Flag, "conntrack-") || slices.Contains(byInitContainer, f.Flag) {
 			change += ", rollout"
 		}
-		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s | %s |\n", f.Path, name, strings.Join(f.Modes, ", "), change, f.Why)
+		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s | %s |\n", f.Path, name, strings.ReplaceAll(f.Modes, " and ", ", "), change, f.Why)
 	}
 	text, err := os.ReadFile(besideKubeProxy)
 	if err != nil {
@@ -59,13 +60,3 @@ func TestFieldsOfKubeProxy(t *testing.T) {
 // byInitContainer are the flags, besides those of connection tracking, of which the init container of the DaemonSet does a
 // part. TestChangesThatNeedSysctls in config/deploy shows what becomes of a change.
 var byInitContainer = []string{"proxy-mode", "nodeport-addresses", "iptables-localhost-nodeports", "ipvs-strict-arp"}
-
-// TestLiveFlagsExist: each is the flag of a field, or what a field chooses.
-func TestLiveFlagsExist(t *testing.T) {
-	c := New(pflag.NewFlagSet("test", pflag.ContinueOnError))
-	for _, name := range liveFlags {
-		if f := c.flags.Lookup(name); f == nil || f.Hidden {
-			t.Errorf("there is no flag --%s", name)
-		}
-	}
-}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -17,15 +16,6 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/source/directory"
 )
-
-// liveFlags are the flags whose change takes effect without a restart. The function that Follow gets makes it so.
-var liveFlags = []string{
-	"v", "min-sync-period",
-	"cluster-cidr", "detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all",
-	"nodeport-addresses", "iptables-localhost-nodeports", "bind-address", featureGates,
-	"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established", "conntrack-tcp-timeout-close-wait",
-	"conntrack-udp-timeout", "conntrack-udp-timeout-stream", "conntrack-tcp-be-liberal", "oom-score-adj",
-}
 
 // Follow applies changes of the configuration file until the context ends. It returns an error when the process has to
 // start again: whoever runs the process does that. A file that cannot be read changes nothing. A request reads it at once.
@@ -108,7 +98,7 @@ func (f *follower) apply(next *CommandLine) (restart, err error) {
 		if field := next.fields[flag.Name]; field != "" {
 			text = fmt.Sprintf("%s (%s)", field, text)
 		}
-		if slices.Contains(liveFlags, flag.Name) {
+		if isLive(flag) {
 			live = append(live, text)
 		} else {
 			late = append(late, text)

@@ -1,18 +1,11 @@
 package kubeproxyconfig
 
-// The modes of kube-proxy. An empty mode in a file means iptables.
-const (
-	modeIPTables = "iptables"
-	modeIPVS     = "ipvs"
-	modeNFTables = "nftables"
-)
-
 // Field says what Verdict makes of a field of the file.
 type Field struct {
 	Path  string
-	Flag  string   // which the field sets; empty: none
-	Modes []string // in which the field counts, as in kube-proxy; empty: in all
-	Why   string   // the field has no meaning, if Flag is empty
+	Flag  string // which the field sets; empty: none
+	Modes string // of kube-proxy in which the field counts, such as "iptables and ipvs"; empty: in all
+	Why   string // the field has no meaning, if Flag is empty
 	// Ignored is the flag of kube-proxy that has no meaning for the same reason; empty: none.
 	Ignored string
 }
@@ -28,8 +21,6 @@ const (
 
 // Fields lists every field of the file, in the order of the type.
 func Fields() []Field {
-	iptables, notNFTables := []string{modeIPTables}, []string{modeIPTables, modeIPVS}
-	ipvs, nftables := []string{modeIPVS}, []string{modeNFTables}
 	return []Field{
 		{Path: "featureGates", Flag: "feature-gates"},
 		{Path: "clientConnection.kubeconfig", Flag: "kubeconfig"},
@@ -54,22 +45,22 @@ func Fields() []Field {
 		{Path: "showHiddenMetricsForVersion", Ignored: "show-hidden-metrics-for-version", Why: "Verdict has no hidden metrics"},
 		{Path: "mode", Flag: "proxy-mode"},
 		{Path: "iptables.masqueradeBit", Ignored: "iptables-masquerade-bit", Why: whyMark},
-		{Path: "iptables.masqueradeAll", Flag: "masquerade-all", Modes: notNFTables},
-		{Path: "iptables.localhostNodePorts", Flag: "iptables-localhost-nodeports", Modes: iptables},
+		{Path: "iptables.masqueradeAll", Flag: "masquerade-all", Modes: "iptables and ipvs"},
+		{Path: "iptables.localhostNodePorts", Flag: "iptables-localhost-nodeports", Modes: "iptables"},
 		{Path: "iptables.syncPeriod", Ignored: "iptables-sync-period", Why: whyResync},
-		{Path: "iptables.minSyncPeriod", Flag: "min-sync-period", Modes: iptables},
+		{Path: "iptables.minSyncPeriod", Flag: "min-sync-period", Modes: "iptables"},
 		{Path: "ipvs.syncPeriod", Ignored: "ipvs-sync-period", Why: whyResync},
-		{Path: "ipvs.minSyncPeriod", Flag: "min-sync-period", Modes: ipvs},
-		{Path: "ipvs.scheduler", Flag: "default-scheduler", Modes: ipvs},
-		{Path: "ipvs.excludeCIDRs", Flag: "ipvs-exclude-cidrs", Modes: ipvs},
-		{Path: "ipvs.strictARP", Flag: "ipvs-strict-arp", Modes: ipvs},
-		{Path: "ipvs.tcpTimeout", Flag: "ipvs-tcp-timeout", Modes: ipvs},
-		{Path: "ipvs.tcpFinTimeout", Flag: "ipvs-tcpfin-timeout", Modes: ipvs},
-		{Path: "ipvs.udpTimeout", Flag: "ipvs-udp-timeout", Modes: ipvs},
+		{Path: "ipvs.minSyncPeriod", Flag: "min-sync-period", Modes: "ipvs"},
+		{Path: "ipvs.scheduler", Flag: "default-scheduler", Modes: "ipvs"},
+		{Path: "ipvs.excludeCIDRs", Flag: "ipvs-exclude-cidrs", Modes: "ipvs"},
+		{Path: "ipvs.strictARP", Flag: "ipvs-strict-arp", Modes: "ipvs"},
+		{Path: "ipvs.tcpTimeout", Flag: "ipvs-tcp-timeout", Modes: "ipvs"},
+		{Path: "ipvs.tcpFinTimeout", Flag: "ipvs-tcpfin-timeout", Modes: "ipvs"},
+		{Path: "ipvs.udpTimeout", Flag: "ipvs-udp-timeout", Modes: "ipvs"},
 		{Path: "nftables.masqueradeBit", Why: whyMark},
-		{Path: "nftables.masqueradeAll", Flag: "masquerade-all", Modes: nftables},
+		{Path: "nftables.masqueradeAll", Flag: "masquerade-all", Modes: "nftables"},
 		{Path: "nftables.syncPeriod", Why: whyResync},
-		{Path: "nftables.minSyncPeriod", Flag: "min-sync-period", Modes: nftables},
+		{Path: "nftables.minSyncPeriod", Flag: "min-sync-period", Modes: "nftables"},
 		{Path: "winkernel.networkName", Why: whyWindows},
 		{Path: "winkernel.sourceVip", Why: whyWindows},
 		{Path: "winkernel.enableDSR", Why: whyWindows},

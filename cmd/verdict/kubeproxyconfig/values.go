@@ -37,7 +37,7 @@ func Unused(c *v1alpha1.KubeProxyConfiguration) (texts []string) {
 		switch {
 		case !isSet(v) || f.Flag != "" && f.counts(c):
 		case f.Flag != "":
-			texts = append(texts, fmt.Sprintf("%s=%s (it belongs to mode %s)", f.Path, text(v), strings.Join(f.Modes, " and ")))
+			texts = append(texts, fmt.Sprintf("%s=%s (it belongs to mode %s)", f.Path, text(v), f.Modes))
 		default:
 			texts = append(texts, fmt.Sprintf("%s=%s (%s)", f.Path, text(v), f.Why))
 		}
@@ -47,7 +47,7 @@ func Unused(c *v1alpha1.KubeProxyConfiguration) (texts []string) {
 
 // counts reports whether the field counts in the mode of the configuration.
 func (f *Field) counts(c *v1alpha1.KubeProxyConfiguration) bool {
-	return len(f.Modes) == 0 || slices.Contains(f.Modes, cmp.Or(string(c.Mode), modeIPTables))
+	return f.Modes == "" || strings.Contains(f.Modes, cmp.Or(string(c.Mode), "iptables"))
 }
 
 // Write returns a file with the values of flags. Fields without meaning keep the value that they have in c.

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
+
 	"github.com/verdict-proxy/verdict/cmd/verdict/explain"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
@@ -33,7 +35,7 @@ type page struct {
 	Options
 	meter   snapshot.Meter
 	reading limit
-	recent  cache
+	recent  *cache
 }
 
 // policy lets the page use only its own files, and no other page show it.
@@ -42,7 +44,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 
 // New returns the handler of /ui and of everything below it.
 func New(o Options) http.Handler {
-	p := &page{Options: o, reading: newLimit()}
+	p := &page{Options: o, reading: newLimit(), recent: newCache()}
 	mux := http.NewServeMux()
 	static, err := fs.Sub(files, "page")
 	if err != nil {
@@ -163,42 +165,27 @@ func (l limit) do(answer func() (any, error)) (any, error) {
 	return answer()
 }
 
-// cache keeps answers for a second, so that many viewers of one thing cost as much as one.
+// cache keeps answers for keepFor, and maxKept of them at most, so that many viewers of one thing cost as much as one.
 type cache struct {
 	mu      sync.Mutex
-	answers map[string]*cached
+	answers *utilcache.LRUExpireCache
 }
 
-type cached struct {
-	once  sync.Once
-	at    time.Time
-	value any
-	err   error
-}
-
-// Answers are kept for keepFor, and maxKept of them at most.
 const (
 	keepFor = time.Second
 	maxKept = 256
 )
 
+func newCache() *cache { return &cache{answers: utilcache.NewLRUExpireCache(maxKept)} }
+
 // get returns the answer that is kept under a key, or asks.
 func (c *cache) get(key string, ask func() (any, error)) (any, error) {
-	a := c.entry(key, time.Now())
-	a.once.Do(func() { a.value, a.err = ask() })
-	return a.value, a.err
-}
-
-func (c *cache) entry(key string, now time.Time) *cached {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if a := c.answers[key]; a != nil && now.Sub(a.at) < keepFor {
-		return a
+	answer, kept := c.answers.Get(key)
+	if !kept {
+		answer = sync.OnceValues(ask)
+		c.answers.Add(key, answer, keepFor)
 	}
-	if c.answers == nil || len(c.answers) >= maxKept {
-		c.answers = map[string]*cached{}
-	}
-	a := &cached{at: now}
-	c.answers[key] = a
-	return a
+	c.mu.Unlock()
+	return answer.(func() (any, error))()
 }
