@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"io"
 	"net/netip"
 	"strings"
 
@@ -20,6 +20,7 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/source/cluster"
 )
@@ -38,16 +39,14 @@ Verdict can serve with warnings.`,
 	addresses := cmd.Flags().StringSlice("real-server", nil, "check instead whether this machine can be a real server for `ADDRESSES` of Services, separated by commas; see ipvsctl/README.md")
 	output := cmd.Flags().StringP("output", "o", "table", "`FORMAT` of the result: table or json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		print := map[string]func() error{}
-		var list []preflight.Finding
-		print["table"] = func() error { return preflight.PrintTable(cmd.OutOrStdout(), list) }
-		print["json"] = func() error { return preflight.PrintJSON(cmd.OutOrStdout(), list) }
-		if print[*output] == nil {
+		print := map[string]func(io.Writer, []preflight.Finding) error{"table": preflight.PrintTable, "json": preflight.PrintJSON}[*output]
+		if print == nil {
 			return flags.Wrong(fmt.Errorf("--output=%s: must be table or json", *output))
 		}
 		if err := c.Resolve(); err != nil {
 			return err
 		}
+		var list []preflight.Finding
 		if len(*addresses) > 0 {
 			addrs, err := parseAddresses(*addresses)
 			if err != nil {
@@ -57,7 +56,7 @@ Verdict can serve with warnings.`,
 		} else {
 			list = checkNode(cmd.Context(), &c.Settings)
 		}
-		if err := print[*output](); err != nil {
+		if err := print(cmd.OutOrStdout(), list); err != nil {
 			return err
 		}
 		if n := preflight.Errors(list); n > 0 {
@@ -82,8 +81,10 @@ func parseAddresses(list []string) (addrs []netip.Addr, err error) {
 // checkNode runs all checks.
 func checkNode(ctx context.Context, s *config.Settings) []preflight.Finding {
 	list := []preflight.Finding{preflight.Kernel(preflight.Release())}
-	unprobed := func() ([]kernel.Feature, error) { return nil, nil }
-	families := preflight.Families(preflight.HasIPv6(), unprobed, slog.New(slog.DiscardHandler))
+	families := []program.Family{program.IPv4, program.IPv6}
+	if !preflight.HasIPv6() {
+		families = families[:1]
+	}
 	list = append(list, preflight.NFTables(kernel.Probe(kernel.Options{Families: families}))...)
 	list = append(list, checkIPVS(s))
 	found, err := takeover.Find()
@@ -113,21 +114,17 @@ func checkSource(ctx context.Context, s *config.Settings) []preflight.Finding {
 	}
 	client, err := objects.NewClient(s, thisBuild().version, nil)
 	if errors.Is(err, rest.ErrNotInCluster) {
-		return []preflight.Finding{{
-			Check: "API server", Status: preflight.Warning, Detail: "not checked: this is no pod, and no flag says where the API server is",
-			Remedy: "repeat with --kubeconfig FILE or --manifests DIR, unless Verdict is to run in a pod",
-		}}
+		f := preflight.Finding{Check: "API server", Status: preflight.Warning, Detail: "not checked: this is no pod, and no flag says where the API server is"}
+		f.Remedy = "repeat with --kubeconfig FILE or --manifests DIR, unless Verdict is to run in a pod"
+		return []preflight.Finding{f}
+	}
+	remedy, host := "set --kubeconfig FILE, or --manifests DIR", ""
+	if err == nil {
+		remedy = "correct --kubeconfig or --master"
+		host, err = cluster.ServerHost(cluster.Config{Kubeconfig: s.Kubeconfig, Master: s.Master})
 	}
 	if err != nil {
-		return []preflight.Finding{{
-			Check: "API server", Status: preflight.Error, Detail: err.Error(), Remedy: "set --kubeconfig FILE, or --manifests DIR",
-		}}
-	}
-	host, err := cluster.ServerHost(cluster.Config{Kubeconfig: s.Kubeconfig, Master: s.Master})
-	if err != nil {
-		return []preflight.Finding{{
-			Check: "API server", Status: preflight.Error, Detail: err.Error(), Remedy: "correct --kubeconfig or --master",
-		}}
+		return []preflight.Finding{{Check: "API server", Status: preflight.Error, Detail: err.Error(), Remedy: remedy}}
 	}
 	return preflight.Cluster(ctx, client, host)
 }

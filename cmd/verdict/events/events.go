@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -147,7 +148,7 @@ func (e *Recorder) aboutService(n Event) *eventsv1.Event {
 		return nil
 	}
 	event := e.warning(n.Reason)
-	event.ObjectMeta = metav1.ObjectMeta{Namespace: n.Service.Namespace, Name: eventName(n, svc.UID)}
+	event.ObjectMeta = metav1.ObjectMeta{Namespace: n.Service.Namespace, Name: eventName(n.Service.Name, svc.UID.String(), n.Reason, n.Topic)}
 	// "kubectl describe" shows only Events that have the UID.
 	event.Regarding = corev1.ObjectReference{
 		Kind: "Service", APIVersion: "v1", Namespace: n.Service.Namespace, Name: n.Service.Name, UID: types.UID(svc.UID.String()),
@@ -168,14 +169,11 @@ func (e *Recorder) warning(reason string) *eventsv1.Event {
 	}
 }
 
-// eventName is the same on every node. The name of a Service has at most 63 characters.
-func eventName(n Event, uid state.UID) string {
+// eventName is the name of an Event about an object, whose name has at most 63 characters. It is the same on every node.
+func eventName(object string, parts ...string) string {
 	h := fnv.New64a()
-	for _, part := range []string{uid.String(), n.Reason, n.Topic} {
-		h.Write([]byte(part))
-		h.Write([]byte{0})
-	}
-	return fmt.Sprintf("%s.%016x", n.Service.Name, h.Sum64())
+	_, _ = io.WriteString(h, strings.Join(parts, "\x00")+"\x00") // cannot fail
+	return fmt.Sprintf("%s.%016x", object, h.Sum64())
 }
 
 // Problems raises one Event for each Service that has new kinds of problems.
@@ -286,10 +284,8 @@ func (e *Recorder) Interfered(r *report.Repair, outcome string, now time.Time) {
 
 // aboutThisNode makes an Event as the kubelet does: it is in the namespace default, and the UID is the Node's name.
 func (e *Recorder) aboutThisNode(n Event) *eventsv1.Event {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(n.Reason + "\x00" + n.Topic)) // cannot fail
 	event := e.warning(n.Reason)
-	event.ObjectMeta = metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s.%016x", e.node, h.Sum64())}
+	event.ObjectMeta = metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: eventName(e.node, n.Reason, n.Topic)}
 	event.Regarding = corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: e.node, UID: types.UID(e.node)}
 	event.Note = state.Clip(n.Text, maxNote)
 	return event

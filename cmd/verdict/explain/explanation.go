@@ -69,7 +69,7 @@ const maxNamed = 4
 func (v *Verdict) say() {
 	switch v.Outcome {
 	case Served:
-		v.Text = "goes to " + oneOf(v.Endpoints) + seen(v.SourceSeen)
+		v.Text = "goes to " + oneOf(v.Endpoints) + seen[v.SourceSeen]
 	case Refused, Dropped:
 		v.Text = string(v.Outcome)
 	case Passed:
@@ -86,16 +86,10 @@ func (v *Verdict) say() {
 	}
 }
 
-func seen(source string) string {
-	switch source {
-	case "client":
-		return ", which sees the client's own address"
-	case "node":
-		return ", which sees an address of this node (masquerading)"
-	case "both":
-		return ", which sees the client's own address, or an address of this node if the client reaches itself"
-	}
-	return ""
+// seen is what the text says of SourceSeen.
+var seen = map[string]string{
+	"client": ", which sees the client's own address", "node": ", which sees an address of this node (masquerading)",
+	"both": ", which sees the client's own address, or an address of this node if the client reaches itself",
 }
 
 func oneOf(list []netip.AddrPort) string {

@@ -126,12 +126,8 @@ func totals(fe *snapshot.Frontend) (active, inactive *int) {
 }
 
 func marks(fe *snapshot.Frontend, wide bool) string {
-	var words []string
-	add := func(is bool, word string) {
-		if is {
-			words = append(words, word)
-		}
-	}
+	var words words
+	add := words.add
 	add(fe.AffinitySeconds > 0, fmt.Sprintf("persistent %d", fe.AffinitySeconds))
 	add(fe.SchedulerFlags != "", "("+fe.SchedulerFlags+")")
 	add(fe.Local, "local")
@@ -154,15 +150,20 @@ func marks(fe *snapshot.Frontend, wide bool) string {
 
 // remark returns the weight for pods and the node, if they have another pool, and what is wrong with the endpoint.
 func remark(e *snapshot.Endpoint) string {
-	var words []string
+	var words words
 	if e.InsideWeight != nil {
-		words = append(words, fmt.Sprintf("(pods, node: %d)", *e.InsideWeight))
+		words.add(true, fmt.Sprintf("(pods, node: %d)", *e.InsideWeight))
 	}
-	if e.Options != "" {
-		words = append(words, "("+e.Options+")")
-	}
-	if e.Outlier != "" {
-		words = append(words, e.Outlier)
-	}
+	words.add(e.Options != "", "("+e.Options+")")
+	words.add(e.Outlier != "", e.Outlier)
 	return strings.Join(words, " ")
+}
+
+type words []string
+
+// add adds a word if it is true.
+func (w *words) add(is bool, word string) {
+	if is {
+		*w = append(*w, word)
+	}
 }
