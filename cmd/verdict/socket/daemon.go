@@ -136,7 +136,10 @@ func (d *Daemon) Outlying() []Outlier {
 	}
 	list, now := d.Outliers.Statuses(state.Name{}), time.Now()
 	for i := range list[:min(len(list), maxEndpoints)] {
-		out = append(out, outlying(&list[i], state.Name{}, now))
+		s := &list[i]
+		out = append(out, Outlier{
+			Addr: s.At.String(), Services: []string{s.Service.String()}, Bad: isBad(s), Text: textOf(s, state.Name{}, now),
+		})
 	}
 	return out
 }

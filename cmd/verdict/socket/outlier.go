@@ -12,41 +12,10 @@ import (
 
 // Outlier is one thing that is known of an endpoint: it does not answer, fails its check, or is a backup.
 type Outlier struct {
-	Addr     string    `json:"endpoint"`
-	Protocol string    `json:"protocol"`
-	Node     string    `json:"node,omitempty"`
-	State    string    `json:"state"` // as endpointhealth.State has them
-	Since    time.Time `json:"since,omitzero"`
-	// Reason is what the kernel noticed, Answer what the endpoint answered to the latest question. Both are of an endpoint
-	// that is suspected or failed; others have Why.
-	Reason string `json:"reason,omitempty"`
-	Answer string `json:"answer,omitempty"`
-	Why    string `json:"why,omitempty"`
-	// Hold is why it gets connections although it failed.
-	Hold string `json:"notEjectedBecause,omitempty"`
-	// Services have it; those in Ejected send it no new connections.
-	Services []string `json:"services"`
-	Ejected  []string `json:"ejectedFrom,omitempty"`
-	// StillReady: it has failed for a minute, and its slice calls it ready.
-	StillReady bool   `json:"stillReady,omitempty"`
-	Bad        bool   `json:"bad,omitempty"` // it is suspected, failed, or fails its check
-	Text       string `json:"text"`          // what people read about it
-}
-
-// outlying describes a status. Its text is as seen from a Service, or from anywhere if the name is empty.
-func outlying(s *endpointhealth.Status, from state.Name, now time.Time) Outlier {
-	out := Outlier{
-		Addr: s.At.String(), Protocol: s.Protocol.String(), Node: s.Word.Node, State: s.State.String(), Since: s.Since,
-		Why: s.Why, Hold: string(s.Hold), Services: []string{s.Service.String()}, Bad: isBad(s),
-		StillReady: s.StillReady, Text: textOf(s, from, now),
-	}
-	if s.Ejected {
-		out.Ejected = out.Services
-	}
-	if noticed(s) {
-		out.Reason, out.Answer = s.Reason.String(), s.Fault.String()
-	}
-	return out
+	Addr     string   `json:"endpoint"`
+	Services []string `json:"services"`      // that have it
+	Bad      bool     `json:"bad,omitempty"` // it is suspected, failed, or fails its check
+	Text     string   `json:"text"`          // what people read about it: what it is, since when, and why
 }
 
 // noticed reports whether the kernel noticed the endpoint, and not a check.
