@@ -4,13 +4,9 @@ package ipvs
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
@@ -136,10 +132,7 @@ func setIPVSSysctls(s *config.Settings, log *slog.Logger) error {
 	}
 	changes, err := ipvsctl.SetSysctls(ipvsctl.ProcSys, list)
 	logChanges(log, changes)
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		err = fmt.Errorf("%w; %s", err, nodesetup.AsRoot)
-	}
-	return err
+	return nodesetup.Refused(err)
 }
 
 func logChanges(log *slog.Logger, changes []ipvsctl.Change) {
@@ -202,7 +195,7 @@ func recordSysctls(list []ipvsctl.Sysctl) error {
 	}
 	words := strings.Fields(record)
 	for _, s := range list {
-		now, err := readSysctl(s.Name)
+		now, err := nodesetup.ReadSysctl(s.Name)
 		known := slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, s.Name+"=") })
 		if err == nil && now != s.Value && !known { // otherwise nothing is set
 			words = append(words, s.Name+"="+now)
@@ -227,18 +220,14 @@ func RestoreSysctls(successor bool, log *slog.Logger) error {
 	var errs []error
 	for _, s := range append(ipvsctl.Sysctls(true), forwarding) {
 		former, found := recorded(record, s.Name)
-		now, err := readSysctl(s.Name)
+		now, err := nodesetup.ReadSysctl(s.Name)
 		if !found || err != nil || now != s.Value {
 			continue
 		}
-		if err := os.WriteFile(sysctlFile(s.Name), []byte(former), 0); err != nil {
-			errs = append(errs, fmt.Errorf("restore sysctl %s=%s: %w; %w", s.Name, former, err, nodesetup.ErrRefused))
-			continue
-		}
-		log.Info("kernel setting changed", "name", s.Name, "from", now, "to", former)
+		errs = append(errs, nodesetup.WriteSysctl(s.Name, former, "IPVS of Verdict is gone", log))
 	}
-	if len(errs) > 0 {
-		return errors.Join(errs...) // the record stays for the next attempt
+	if err := errors.Join(errs...); err != nil {
+		return err // the record stays for the next attempt
 	}
 	return kernel.DeleteRecord(kernel.Options{})
 }
@@ -250,13 +239,4 @@ func recorded(record, name string) (value string, found bool) {
 		}
 	}
 	return "", false
-}
-
-func sysctlFile(name string) string {
-	return filepath.Join(ipvsctl.ProcSys, strings.ReplaceAll(name, ".", "/"))
-}
-
-func readSysctl(name string) (string, error) {
-	text, err := os.ReadFile(sysctlFile(name))
-	return strings.TrimSpace(string(text)), err
 }

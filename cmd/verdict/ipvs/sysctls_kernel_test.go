@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft/kernel"
@@ -21,7 +22,7 @@ func TestSysctlsGoBack(t *testing.T) {
 	expect := func(when string, want map[string]string) {
 		t.Helper()
 		for name, value := range want {
-			if got, err := readSysctl(name); err != nil || got != value {
+			if got, err := nodesetup.ReadSysctl(name); err != nil || got != value {
 				t.Errorf("%s: %s is %q, %v; want %s", when, name, got, err, value)
 			}
 		}
@@ -73,7 +74,7 @@ func TestSysctlsOfASuccessor(t *testing.T) {
 			return err
 		}
 		record, err := kernel.ReadRecord(kernel.Options{})
-		if value, _ := readSysctl(forwarding.Name); value != "1" || record != "" {
+		if value, _ := nodesetup.ReadSysctl(forwarding.Name); value != "1" || record != "" {
 			t.Errorf("ip_forward is %s, the record %q", value, record)
 		}
 		return err

@@ -6,14 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
@@ -33,9 +30,8 @@ import (
 // A process that is killed between two of these steps leaves the table, not the sysctl without it. The comment of the
 // table records the former value of the sysctl. The kernel keeps both for the same time: until the host restarts.
 const (
-	routeLocalnet     = "net.ipv4.conf.all.route_localnet"
-	routeLocalnetFile = "/proc/sys/net/ipv4/conf/all/route_localnet"
-	recordPrefix      = routeLocalnet + " was " // of the table's comment
+	routeLocalnet = "net.ipv4.conf.all.route_localnet"
+	recordPrefix  = routeLocalnet + " was " // of the table's comment
 )
 
 // Set brings the sysctl and its guard to what the settings need.
@@ -67,7 +63,7 @@ func warnOfLoopback(s *config.Settings, log *slog.Logger) {
 	if wantsLoopback(s.NodePortAddresses) {
 		return
 	}
-	value, err1 := readRouteLocalnet()
+	value, err1 := nodesetup.ReadSysctl(routeLocalnet)
 	guard, err2 := kernel.ReadLoopbackGuard(kernel.Options{})
 	switch err := errors.Join(err1, err2); {
 	case err != nil:
@@ -92,7 +88,7 @@ func open(log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("prepare node ports on 127.0.0.1: %w", err)
 	}
-	was, err := readRouteLocalnet()
+	was, err := nodesetup.ReadSysctl(routeLocalnet)
 	if err != nil {
 		return err
 	}
@@ -106,7 +102,7 @@ func open(log *slog.Logger) error {
 	if was != "0" {
 		return nil
 	}
-	return writeRouteLocalnet("1", "node ports on 127.0.0.1", log)
+	return nodesetup.WriteSysctl(routeLocalnet, "1", "node ports on 127.0.0.1", log)
 }
 
 // formerRouteLocalnet returns the value of the sysctl before Verdict set it, for when it is set now. Without a record
@@ -142,7 +138,7 @@ func Retire(log *slog.Logger) error {
 }
 
 func restoreRouteLocalnet(guard kernel.LoopbackGuard, log *slog.Logger) error {
-	was, err := readRouteLocalnet()
+	was, err := nodesetup.ReadSysctl(routeLocalnet)
 	former := formerRouteLocalnet(guard)
 	if err != nil || was == "0" || former != "0" {
 		return err
@@ -153,27 +149,7 @@ func restoreRouteLocalnet(guard kernel.LoopbackGuard, log *slog.Logger) error {
 			return fmt.Errorf("guard 127.0.0.0/8 until %s is restored: %w", routeLocalnet, err)
 		}
 	}
-	return writeRouteLocalnet(former, "no node ports on 127.0.0.1 any more", log)
-}
-
-func readRouteLocalnet() (string, error) {
-	value, err := os.ReadFile(routeLocalnetFile)
-	if err != nil {
-		return "", fmt.Errorf("read sysctl %s: %w", routeLocalnet, err)
-	}
-	return strings.TrimSpace(string(value)), nil
-}
-
-func writeRouteLocalnet(value, reason string, log *slog.Logger) error {
-	if err := os.WriteFile(routeLocalnetFile, []byte(value), 0); err != nil {
-		err = fmt.Errorf("set sysctl %s=%s (%s): %w", routeLocalnet, value, reason, err)
-		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-			err = fmt.Errorf("%w; %w", err, nodesetup.ErrRefused)
-		}
-		return err
-	}
-	log.Info("kernel setting changed", "name", routeLocalnet, "to", value, "reason", reason)
-	return nil
+	return nodesetup.WriteSysctl(routeLocalnet, former, "no node ports on 127.0.0.1 any more", log)
 }
 
 // guardPeriod is how often the guard of 127.0.0.0/8 and its sysctl are looked at. The kernel also reports commits that
@@ -253,14 +229,14 @@ func (g *Keeper) look(process string, now time.Time) error {
 
 // lookAtSysctl sets the sysctl again that another process has reset.
 func (g *Keeper) lookAtSysctl(now time.Time) error {
-	is, err := readRouteLocalnet()
+	is, err := nodesetup.ReadSysctl(routeLocalnet)
 	if err != nil || is != "0" {
 		return err
 	}
 	next := "nothing, because of --repair=false"
 	if g.repair {
 		next = "it is set again"
-		if err = writeRouteLocalnet("1", "node ports on 127.0.0.1", g.log); errors.Is(err, nodesetup.ErrRefused) {
+		if err = nodesetup.WriteSysctl(routeLocalnet, "1", "node ports on 127.0.0.1", g.log); errors.Is(err, nodesetup.ErrRefused) {
 			next, err = err.Error(), nil
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/utils/cpuset"
@@ -63,51 +64,32 @@ func (h *Host) Apply(n *config.Node, log *slog.Logger) {
 // settings lists the settings in the order in which they are made.
 func (h *Host) settings(n *config.Node) []setting {
 	c := &n.Conntrack
-	list := []setting{
-		{
-			name: "nf_conntrack_max", value: h.connections(c), onlyUp: true,
-			without: "new connections fail when the table of connections is full",
-		},
-		{
-			name: "nf_conntrack_tcp_timeout_established", value: seconds(c.TCPEstablished),
-			without: "idle TCP connections are forgotten earlier or later than --conntrack-tcp-timeout-established",
-		},
-		{
-			name: "nf_conntrack_tcp_timeout_close_wait", value: seconds(c.TCPCloseWait),
-			without: "a client that reuses the port of a connection that was half closed for long may be refused",
-		},
-		{
-			name: "nf_conntrack_udp_timeout", value: seconds(c.UDP),
-			without: "UDP flows without a reply are forgotten earlier or later than --conntrack-udp-timeout",
-		},
-		{
-			name: "nf_conntrack_udp_timeout_stream", value: seconds(c.UDPStream),
-			without: "UDP flows are forgotten earlier or later than --conntrack-udp-timeout-stream",
-		},
-	}
+	liberal := 0
 	if c.TCPBeLiberal {
-		list = append(list, setting{
-			name: "nf_conntrack_tcp_be_liberal", value: 1,
-			without: "packets outside of the TCP window leave the node without translation",
-		})
+		liberal = 1
 	}
-	var wanted []setting
-	for _, s := range list {
+	var list []setting
+	for _, s := range []setting{
+		{name: "max", value: h.connections(c), onlyUp: true, without: "new connections fail when the table of connections is full"},
+		{name: "tcp_timeout_established", value: seconds(c.TCPEstablished),
+			without: "idle TCP connections are forgotten earlier or later than --conntrack-tcp-timeout-established"},
+		{name: "tcp_timeout_close_wait", value: seconds(c.TCPCloseWait),
+			without: "a client that reuses the port of a connection that was half closed for long may be refused"},
+		{name: "udp_timeout", value: seconds(c.UDP), without: "UDP flows without a reply are forgotten earlier or later than --conntrack-udp-timeout"},
+		{name: "udp_timeout_stream", value: seconds(c.UDPStream), without: "UDP flows are forgotten earlier or later than --conntrack-udp-timeout-stream"},
+		{name: "tcp_be_liberal", value: liberal, without: "packets outside of the TCP window leave the node without translation"},
+	} {
 		if s.value > 0 { // 0 leaves it as it is
-			s.file, s.name = "/proc/sys/net/netfilter/"+s.name, "net.netfilter."+s.name
-			wanted = append(wanted, s)
+			s.file, s.name = "/proc/sys/net/netfilter/nf_conntrack_"+s.name, "net.netfilter.nf_conntrack_"+s.name
+			list = append(list, s)
 		}
 	}
-	return append(wanted, h.others(n)...)
-}
-
-func (h *Host) others(n *config.Node) []setting {
-	list := []setting{{
+	list = append(list, setting{
 		name: "oom_score_adj of this process", file: "/proc/self/oom_score_adj", value: n.OOMScoreAdj,
 		enough:  criticalScore,
 		without: "when memory is short, the kernel may end Verdict earlier than --oom-score-adj asks for",
 		remedy:  "give the process the capability SYS_RESOURCE; in a cluster, a critical priority class is enough",
-	}}
+	})
 	if size := h.connections(&n.Conntrack); size > 0 {
 		list = append(list, setting{
 			name: "hashsize of nf_conntrack", file: "/sys/module/nf_conntrack/parameters/hashsize", value: size / 4, onlyUp: true,
@@ -166,17 +148,43 @@ func (h *Host) set(s *setting) (old int, changed bool, err error) {
 	return old, true, os.WriteFile(file, []byte(strconv.Itoa(s.value)), 0)
 }
 
-// AsRoot is what helps when the process may not write a sysctl. In the DaemonSet, /proc/sys is read-only for the proxy.
-const AsRoot = `run "verdict run --init-only" with the same flags as root in the network namespace of the host; ` +
-	"the init container of the DaemonSet does that when a pod starts, so there, kubectl rollout restart helps"
-
-// ErrRefused is the case that the process may not write sysctls. Its text says what helps.
-var ErrRefused = errors.New(AsRoot)
+// ErrRefused is the case that the process may not write sysctls. Its text says what helps. In the DaemonSet, /proc/sys is
+// read-only for the proxy.
+var ErrRefused = errors.New(`run "verdict run --init-only" with the same flags as root in the network namespace of the host; ` +
+	"the init container of the DaemonSet does that when a pod starts, so there, kubectl rollout restart helps")
 
 // remedy says what helps against an error.
 func remedy(err error) string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "load the kernel module nf_conntrack"
 	}
-	return AsRoot
+	return ErrRefused.Error()
 }
+
+// Refused adds ErrRefused to the error of a sysctl that the process may not write.
+func Refused(err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("%w; %w", err, ErrRefused)
+	}
+	return err
+}
+
+// ReadSysctl reads a sysctl, such as net.ipv4.ip_forward.
+func ReadSysctl(name string) (string, error) {
+	text, err := os.ReadFile(sysctlFile(name))
+	if err != nil {
+		return "", fmt.Errorf("read sysctl %s: %w", name, err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// WriteSysctl sets a sysctl, and says why in the error and in the log.
+func WriteSysctl(name, value, reason string, log *slog.Logger) error {
+	if err := os.WriteFile(sysctlFile(name), []byte(value), 0); err != nil {
+		return Refused(fmt.Errorf("set sysctl %s=%s (%s): %w", name, value, reason, err))
+	}
+	log.Info("kernel setting changed", "name", name, "to", value, "reason", reason)
+	return nil
+}
+
+func sysctlFile(name string) string { return "/proc/sys/" + strings.ReplaceAll(name, ".", "/") }
