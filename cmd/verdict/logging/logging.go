@@ -3,7 +3,6 @@ package logging
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,19 +27,7 @@ var logLevel slog.LevelVar
 // the level -N. slog.LevelDebug is -4, and every pass is logged there.
 func SetVerbosity(v int) {
 	logLevel.Set(slog.Level(-v))
-	clientLog.Lock()
-	defer clientLog.Unlock()
-	if clientLog.flags == nil {
-		clientLog.flags = flag.NewFlagSet("klog", flag.ContinueOnError)
-		klog.InitFlags(clientLog.flags)
-	}
-	_ = clientLog.flags.Set("v", strconv.Itoa(v)) // the flag exists, and the value is a number
-}
-
-// clientLog has the flags of the log of client-go. They are made once, because that reads present values without a lock.
-var clientLog struct {
-	sync.Mutex
-	flags *flag.FlagSet
+	_ = new(klog.Level).Set(strconv.Itoa(v)) // the value is a number
 }
 
 // New returns a logger that writes JSON if the settings say so, colored lines to a terminal, and plain lines

@@ -34,29 +34,14 @@ type Reports struct {
 	Now      <-chan directory.Request // requests to read the folder at once
 }
 
-// eventQPS and eventBurst limit the requests for Events.
-const eventQPS, eventBurst = 1, 10
-
 // NewClient returns a client for the API server, or nil if objects come from a folder. connected is called with each address to
 // which it connects; it may be nil.
 func NewClient(s *config.Settings, version string, connected func(netip.AddrPort)) (kubernetes.Interface, error) {
-	return newLimitedClient(s, version, s.QPS, s.Burst, connected)
-}
-
-// NewEventClient returns a client with a rate limit of its own, so that Events do not delay lists and watches.
-func NewEventClient(s *config.Settings, version string) (kubernetes.Interface, error) {
-	return newLimitedClient(s, version, eventQPS, eventBurst, nil)
-}
-
-func newLimitedClient(
-	s *config.Settings, version string, qps float32, burst int, connected func(netip.AddrPort),
-) (kubernetes.Interface, error) {
 	if s.Manifests != "" {
 		return nil, nil
 	}
 	client, err := cluster.NewClient(cluster.Config{
-		Kubeconfig: s.Kubeconfig, Master: s.Master, QPS: qps, Burst: burst, UserAgent: "verdict/" + version,
-		Connected: connected,
+		Kubeconfig: s.Kubeconfig, Master: s.Master, QPS: s.QPS, Burst: s.Burst, UserAgent: "verdict/" + version, Connected: connected,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w; set --kubeconfig FILE, or --manifests DIR to run without a cluster", err)
@@ -64,20 +49,16 @@ func newLimitedClient(
 	return client, nil
 }
 
+// NewEventClient returns a client with a rate limit of its own, so that Events do not delay lists and watches.
+func NewEventClient(s *config.Settings, version string) (kubernetes.Interface, error) {
+	limited := *s
+	limited.QPS, limited.Burst = 1, 10
+	return NewClient(&limited, version, nil)
+}
+
 // APIServers returns the addresses of API servers that the flags name.
 func APIServers(s *config.Settings) []netip.AddrPort {
 	return cluster.ServerAddresses(cluster.Config{Kubeconfig: s.Kubeconfig, Master: s.Master})
-}
-
-// resolveServer finds the addresses of an API server that the settings name. Nobody waits for it.
-func resolveServer(ctx context.Context, s *config.Settings, store *state.Store, log *slog.Logger) {
-	if s.Manifests != "" {
-		return
-	}
-	access := cluster.Config{Kubeconfig: s.Kubeconfig, Master: s.Master}
-	if err := cluster.ResolveServer(ctx, access, store.AddServer); err != nil && ctx.Err() == nil {
-		log.Warn("a Service with external IPs may take the API server from this node until then", "error", err)
-	}
 }
 
 // Start runs all sources in the group. It marks the store as synced when each source has delivered its first
@@ -87,10 +68,14 @@ func Start(
 ) {
 	main := New(s, client, store, r, log)
 	addresses := host.New(host.Options{Store: store, Log: log})
-	group.Go(func() error {
-		resolveServer(ctx, s, store, log)
-		return nil
-	})
+	if s.Manifests == "" { // nobody waits for the addresses of the API server
+		group.Go(func() error {
+			if err := cluster.ResolveServer(ctx, cluster.Config{Kubeconfig: s.Kubeconfig, Master: s.Master}, store.AddServer); err != nil && ctx.Err() == nil {
+				log.Warn("a Service with external IPs may take the API server from this node until then", "error", err)
+			}
+			return nil
+		})
+	}
 	for _, src := range []Source{main, addresses} {
 		group.Go(func() error { return src.Run(ctx) })
 	}

@@ -15,84 +15,76 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/source/host"
 )
 
-// successor removes what kube-proxy left.
-type successor struct {
-	log  *slog.Logger
-	kept bool // the device of the mode ipvs stays
-}
-
-// Run takes the node over from kube-proxy: it removes what kube-proxy left. The rules of Verdict are in the kernel before.
-func Run(log *slog.Logger) { (&successor{log: log}).takeOver() }
-
 // syncPeriod is longer than the time after which a kube-proxy that runs writes its rules again.
 const syncPeriod = 40 * time.Second
 
 // attempts is how often the removal is tried. Other software may change the same tables at the same time.
 const attempts = 5
 
-func (s *successor) takeOver() {
+// Run takes the node over from kube-proxy: it removes what kube-proxy left. The rules of Verdict are in the kernel before.
+func Run(log *slog.Logger) {
 	start := time.Now()
 	var removed []string
+	var keeps bool // the device of the mode ipvs stays
 	for n := 1; ; n++ {
-		names, err := s.remove()
+		names, kept, err := remove(log)
+		keeps = kept
 		removed = append(removed, names...)
 		if err == nil {
 			break
 		}
 		if n == attempts {
-			s.log.Error("cannot remove all that kube-proxy may have left; its rules stay beside those of Verdict and get out of date; "+
+			log.Error("cannot remove all that kube-proxy may have left; its rules stay beside those of Verdict and get out of date; "+
 				"remove them with \"kube-proxy --cleanup\", or restart the node", "error", logging.OneLine(err))
 			return
 		}
 		time.Sleep(time.Duration(n) * 200 * time.Millisecond)
 	}
 	if len(removed) == 0 {
-		s.log.Info("kube-proxy has left nothing on this node")
+		log.Info("kube-proxy has left nothing on this node")
 		return
 	}
-	s.log.Info("took over from kube-proxy; its rules are removed", "removed", strings.Join(removed, ", "), "duration", time.Since(start))
+	log.Info("took over from kube-proxy; its rules are removed", "removed", strings.Join(removed, ", "), "duration", time.Since(start))
 	time.Sleep(syncPeriod)
 	again, _ := Find() // what it cannot find is no reason for an alarm
-	if again.Device = again.Device && !s.kept; !again.Empty() {
-		s.log.Error("kube-proxy has written its rules again, so it runs on this node; stop it, and start Verdict again",
+	if again.Device = again.Device && !keeps; !again.Empty() {
+		log.Error("kube-proxy has written its rules again, so it runs on this node; stop it, and start Verdict again",
 			"found", strings.Join(again.Names(), ", "))
 	}
 }
 
-// remove removes what it finds, and returns its names.
-func (s *successor) remove() ([]string, error) {
+// remove removes what it finds, and returns its names. It reports whether the device of the mode ipvs stays.
+func remove(log *slog.Logger) (names []string, keeps bool, err error) {
 	found, err := Find()
 	if found.Empty() {
-		return nil, err
+		return nil, false, err
 	}
 	err = errors.Join(err, found.Remove())
 	if kept := found.Kept(); err == nil && len(kept) > 0 {
-		s.log.Warn("chains of kube-proxy stay, without rules that translate, because rules of other software lead to them", "chains", strings.Join(kept, ", "))
+		log.Warn("chains of kube-proxy stay, without rules that translate, because rules of other software lead to them", "chains", strings.Join(kept, ", "))
 	}
 	if err == nil && found.Device {
-		err = s.removeDevice()
+		keeps, err = removeDevice(log)
 	}
-	return found.Names(), err
+	return found.Names(), keeps, err
 }
 
 // removeDevice removes the device of the mode ipvs, unless a virtual server still needs it.
-func (s *successor) removeDevice() error {
+func removeDevice(log *slog.Logger) (keeps bool, err error) {
 	places, err := Places()
-	if err != nil {
-		return err
-	}
 	left := 0
-	if ipvsctl.Loaded() {
-		if left, err = ipvsctl.Foreign(ipvsctl.Options{}, places); err != nil {
-			return err
-		}
+	if err == nil && ipvsctl.Loaded() {
+		left, err = ipvsctl.Foreign(ipvsctl.Options{}, places)
 	}
-	if s.kept = left > 0; s.kept {
-		s.log.Warn("virtual servers that Verdict has not made stay, with the device of kube-proxy; if nothing else needs them, remove them "+
+	if err != nil {
+		return false, err
+	}
+	if left > 0 {
+		log.Warn("virtual servers that Verdict has not made stay, with the device of kube-proxy; if nothing else needs them, remove them "+
 			"with ipvsadm, and start Verdict again", "virtualServers", left, "device", Device)
-		return nil
+		return true, nil
 	}
-	return RemoveDevice()
+	return false, RemoveDevice()
 }
 
 // AdoptVirtualServers makes Verdict the owner of the virtual servers of kube-proxy. Their connections live on, and the
