@@ -3,7 +3,6 @@ package preflight
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,24 +15,22 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
 )
 
-// Traces are what other software has on this node: names of its tables, chains, ipsets and devices, and processes in this
-// network namespace.
-type Traces struct{ Tables, Chains, Sets, Devices, Processes map[string]bool }
+// Traces are what other software has on this node: "table", "chain", "ipset", "device", or "process" of this network namespace,
+// and its name.
+type Traces map[string]bool
 
 // ReadTraces looks for them. Chains of iptables-legacy and processes of other process namespaces cannot be seen. With an
 // error, it returns what it has found all the same. The root is /proc.
 func ReadTraces(proc string) (Traces, error) {
-	t := Traces{
-		Tables: map[string]bool{}, Chains: map[string]bool{}, Sets: map[string]bool{}, Devices: map[string]bool{}, Processes: map[string]bool{},
-	}
+	t := Traces{}
 	sets, err := takeover.IPSets()
 	for _, name := range sets {
-		t.Sets[name] = true
+		t["ipset "+name] = true
 	}
 	return t, errors.Join(err, t.readChains(), t.readDevices(), t.readProcesses(proc))
 }
 
-func (t *Traces) readChains() error {
+func (t Traces) readChains() error {
 	c, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open nf_tables: %w", err)
@@ -43,24 +40,24 @@ func (t *Traces) readChains() error {
 		return fmt.Errorf("list the chains of nf_tables: %w", err)
 	}
 	for _, chain := range list {
-		t.Tables[chain.Table.Name], t.Chains[chain.Name] = true, true
+		t["table "+chain.Table.Name], t["chain "+chain.Name] = true, true
 	}
 	return nil
 }
 
-func (t *Traces) readDevices() error {
+func (t Traces) readDevices() error {
 	list, err := net.Interfaces()
 	if err != nil {
 		return fmt.Errorf("list the devices: %w", err)
 	}
 	for _, device := range list {
-		t.Devices[device.Name] = true
+		t["device "+device.Name] = true
 	}
 	return nil
 }
 
 // readProcesses reads the names of the processes that have this network.
-func (t *Traces) readProcesses(proc string) error {
+func (t Traces) readProcesses(proc string) error {
 	own, err := os.Readlink(filepath.Join(proc, "thread-self/ns/net"))
 	if err != nil {
 		return fmt.Errorf("find out which network this is: %w", err)
@@ -71,57 +68,52 @@ func (t *Traces) readProcesses(proc string) error {
 			continue // it has ended, or is not on this node's network
 		}
 		if name, err := os.ReadFile(filepath.Join(dir, "comm")); err == nil {
-			t.Processes[strings.TrimSpace(string(name))] = true
+			t["process "+strings.TrimSpace(string(name))] = true
 		}
 	}
 	return err
 }
 
-// known is software that shares nodes with Verdict, and how to recognize it. Each name is one that nobody else uses.
+// known is software that shares nodes with Verdict, and its traces. Each is one that nobody else leaves.
 type known struct {
-	name                                     string
-	tables, chains, sets, devices, processes []string
-	matters                                  string // what an operator has to know
-	remedy                                   string // for what must not be here
+	name    string
+	traces  []string
+	matters string // what an operator has to know
+	remedy  string // for what must not be here
 }
 
 const allowPods = "its forward chain must let the ranges of pods pass"
 
 // neighbors are in the order of the table in config/deploy/README.md.
 var neighbors = []known{
-	{
-		name: "firewalld", tables: []string{"firewalld"}, processes: []string{"firewalld"},
-		matters: "the ranges of pods belong into the zone trusted; it drops first packets while it reloads",
-	},
-	{name: "ufw", chains: []string{"ufw-before-forward", "ufw6-before-forward"}, matters: allowPods + ": ufw route allow"},
-	{name: "Docker", chains: []string{"DOCKER-USER", "DOCKER-FORWARD"}, tables: []string{"docker-bridges"}, devices: []string{"docker0"},
-		processes: []string{"dockerd"}, matters: allowPods + ", in DOCKER-USER"},
-	{name: "podman", chains: []string{"NETAVARK_FORWARD", "NETAVARK-HOSTPORT-DNAT"}, tables: []string{"netavark"}, devices: []string{"podman0"},
+	{name: "firewalld", traces: []string{"table firewalld", "process firewalld"},
+		matters: "the ranges of pods belong into the zone trusted; it drops first packets while it reloads"},
+	{name: "ufw", traces: []string{"chain ufw-before-forward", "chain ufw6-before-forward"},
+		matters: allowPods + ": ufw route allow"},
+	{name: "Docker", traces: []string{"table docker-bridges", "chain DOCKER-FORWARD", "chain DOCKER-USER", "device docker0", "process dockerd"},
+		matters: allowPods + ", in DOCKER-USER"},
+	{name: "podman", traces: []string{"table netavark", "chain NETAVARK-HOSTPORT-DNAT", "chain NETAVARK_FORWARD", "device podman0"},
 		matters: "nothing has to be set"},
-	{name: "libvirt", chains: []string{"LIBVIRT_FWI", "LIBVIRT_PRT"}, tables: []string{"libvirt_network"}, devices: []string{"virbr0"},
-		processes: []string{"libvirtd", "virtnetworkd"}, matters: "nothing has to be set"},
-	{name: "keepalived", processes: []string{"keepalived"}, matters: "nothing has to be set"},
-	{name: "DNS cache on the node", tables: []string{"nodelocaldns"}, devices: []string{"nodelocaldns"},
+	{name: "libvirt", traces: []string{"table libvirt_network", "chain LIBVIRT_FWI", "chain LIBVIRT_PRT", "device virbr0",
+		"process libvirtd", "process virtnetworkd"},
+		matters: "nothing has to be set"},
+	{name: "keepalived", traces: []string{"process keepalived"}, matters: "nothing has to be set"},
+	{name: "DNS cache on the node", traces: []string{"table nodelocaldns", "device nodelocaldns"},
 		matters: "its rules must keep connection tracking away from its addresses"},
-	{
-		name: "CNI portmap", chains: []string{"CNI-HOSTPORT-DNAT"}, tables: []string{"cni_hostport"},
-		matters: "if a host port has the number of a node port, who registered its chain last gets the connections",
-	},
-	{name: "flannel", chains: []string{"FLANNEL-POSTRTG", "FLANNEL-FWD"}, tables: []string{"flannel-ipv4", "flannel-ipv6"},
-		devices: []string{"flannel.1", "flannel-v6.1", "flannel-wg"}, processes: []string{"flanneld"}, matters: "nothing has to be set"},
-	{name: "Calico", chains: []string{"cali-FORWARD"}, tables: []string{"calico"}, devices: []string{"vxlan.calico"},
+	{name: "CNI portmap", traces: []string{"table cni_hostport", "chain CNI-HOSTPORT-DNAT"},
+		matters: "if a host port has the number of a node port, who registered its chain last gets the connections"},
+	{name: "flannel", traces: []string{"table flannel-ipv4", "table flannel-ipv6", "chain FLANNEL-FWD", "chain FLANNEL-POSTRTG",
+		"device flannel-v6.1", "device flannel-wg", "device flannel.1", "process flanneld"},
+		matters: "nothing has to be set"},
+	{name: "Calico", traces: []string{"table calico", "chain cali-FORWARD", "device vxlan.calico"},
 		matters: "its eBPF data path must be off: it serves Services itself"},
-	{
-		name: "Cilium", chains: []string{"CILIUM_FORWARD", "CILIUM_PRE_nat"}, devices: []string{"cilium_host"},
+	{name: "Cilium", traces: []string{"chain CILIUM_FORWARD", "chain CILIUM_PRE_nat", "device cilium_host"},
 		matters: "it runs here or did, and may serve Services, too; its eBPF programs were not looked at",
-		remedy:  "check that kubeProxyReplacement is false in the configuration of Cilium: then nothing is wrong; otherwise do without Verdict",
-	},
-	{
-		name: "kube-router", chains: []string{"KUBE-ROUTER-SERVICES", "KUBE-ROUTER-HAIRPIN"}, devices: []string{"kube-dummy-if"},
-		sets:    []string{"kube-router-svip", "kube-router-svip-prt", "inet6:kube-router-svip", "inet6:kube-router-svip-prt"},
+		remedy:  "check that kubeProxyReplacement is false in the configuration of Cilium: then nothing is wrong; otherwise do without Verdict"},
+	{name: "kube-router", traces: []string{"chain KUBE-ROUTER-HAIRPIN", "chain KUBE-ROUTER-SERVICES", "ipset inet6:kube-router-svip",
+		"ipset inet6:kube-router-svip-prt", "ipset kube-router-svip", "ipset kube-router-svip-prt", "device kube-dummy-if"},
 		matters: "it serves Services here or did",
-		remedy:  "run kube-router with --run-service-proxy=false, and once with --cleanup-config",
-	},
+		remedy:  "run kube-router with --run-service-proxy=false, and once with --cleanup-config"},
 }
 
 // Neighbors names the software that left traces on this node.
@@ -144,23 +136,9 @@ func Neighbors(t Traces, err error) []Finding {
 	return list
 }
 
-// found describes the traces of one neighbor.
-func (n *known) found(t Traces) (names []string) {
-	for _, kind := range []struct {
-		what  string
-		names []string
-		have  map[string]bool
-	}{
-		{"table", n.tables, t.Tables}, {"chain", n.chains, t.Chains}, {"ipset", n.sets, t.Sets},
-		{"device", n.devices, t.Devices}, {"process", n.processes, t.Processes},
-	} {
-		for _, name := range slices.Sorted(maps.Keys(kind.have)) {
-			if slices.Contains(kind.names, name) {
-				names = append(names, kind.what+" "+name)
-			}
-		}
-	}
-	return names
+// found lists the traces of one neighbor.
+func (n *known) found(t Traces) []string {
+	return slices.DeleteFunc(slices.Clone(n.traces), func(trace string) bool { return !t[trace] })
 }
 
 // KubeProxy reports what kube-proxy has left, or serves. found are the names of it.

@@ -157,40 +157,26 @@ func CompleteNames(_ *cobra.Command, _ []string, begin string) ([]string, cobra.
 // ServiceNames lists the Services (namespace/name) that begin with a text. Without a slash in the text, it lists
 // namespaces as well. The daemon answers faster; ports of Services are in the kernel.
 func ServiceNames(begin string) []string {
-	names := completions{begin: begin, names: map[string]bool{}}
+	names := map[string]bool{}
+	add := func(name string) bool { // a Service or a Service port, and its namespace
+		if strings.HasPrefix(name, begin) && len(names) < maxCompletions {
+			service, _, _ := strings.Cut(name, ":")
+			if strings.Contains(begin, ":") {
+				service = name
+			}
+			names[service] = true
+			if namespace, _, ok := strings.Cut(name, "/"); ok && !strings.Contains(begin, "/") {
+				names[namespace] = true
+			}
+		}
+		return false
+	}
 	if list, err := socket.NewClient().Names(begin); err == nil && !strings.Contains(begin, ":") {
 		for _, name := range list {
-			names.add(name)
+			add(name)
 		}
-		return slices.Sorted(maps.Keys(names.names))
-	}
-	_, err := inspect.Counters(kernel.Options{}, 0, func(name string) bool {
-		names.add(name)
-		return false
-	})
-	if err != nil {
+	} else if _, err := inspect.Counters(kernel.Options{}, 0, add); err != nil {
 		return nil // the shell has no place for errors
 	}
-	return slices.Sorted(maps.Keys(names.names))
-}
-
-// completions are names that begin with a text.
-type completions struct {
-	begin string
-	names map[string]bool
-}
-
-// add adds a Service or a Service port, and its namespace.
-func (c *completions) add(name string) {
-	if !strings.HasPrefix(name, c.begin) || len(c.names) >= maxCompletions {
-		return
-	}
-	service, _, _ := strings.Cut(name, ":")
-	if strings.Contains(c.begin, ":") {
-		service = name
-	}
-	c.names[service] = true
-	if namespace, _, ok := strings.Cut(name, "/"); ok && !strings.Contains(c.begin, "/") {
-		c.names[namespace] = true
-	}
+	return slices.Sorted(maps.Keys(names))
 }
