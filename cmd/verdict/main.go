@@ -92,16 +92,13 @@ const gentle = 10
 // giveWay lowers the priority of a command that reads, so that the daemon does not wait for a processor before it writes
 // a change (BenchmarkPassBeside in e2e/daemon).
 func giveWay(cmd *cobra.Command) {
-	for ; cmd.HasParent(); cmd = cmd.Parent() {
-		if slices.Contains(readingCommands, cmd.Name()) {
-			lowerPriority()
-		}
+	for cmd.HasParent() && !slices.Contains(readingCommands, cmd.Name()) {
+		cmd = cmd.Parent()
 	}
-}
-
-// lowerPriority lowers that of all threads. New threads have the priority of the thread that makes them. Where this is
-// not possible, the command works as it is.
-func lowerPriority() {
+	if !cmd.HasParent() {
+		return
+	}
+	// New threads have the priority of the thread that makes them. Where this is not possible, the command works as it is.
 	threads, _ := os.ReadDir("/proc/self/task")
 	for _, t := range threads {
 		if id, err := strconv.Atoi(t.Name()); err == nil {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/daemon"
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
@@ -42,7 +43,7 @@ again. Under systemd, it reports when its rules are in the kernel, serves the wa
 			return err
 		}
 		log := logging.New(cmd.ErrOrStderr(), &c.Settings)
-		logging.RouteClientLog(log)
+		klog.SetSlogLogger(log)
 		c.Warn(log)
 		switch {
 		case *cleanup:

@@ -53,7 +53,11 @@ func (w *fullWatch) run(ctx context.Context) error {
 func (w *fullWatch) look(now time.Time) {
 	r, err := conntrack.ReadRoom(w.root)
 	if err != nil {
-		w.fail(err)
+		// The first of several failures is logged. A kernel that has no connection tracking has no table either.
+		if !w.failed && !errors.Is(err, fs.ErrNotExist) {
+			w.log.Warn("cannot see how full the table of connections is; trying again", "every", roomPeriod, "error", err)
+		}
+		w.failed = true
 		return
 	}
 	dropped, evicted := r.Dropped-w.before.Dropped, r.Evicted-w.before.Evicted
@@ -69,12 +73,4 @@ func (w *fullWatch) look(now time.Time) {
 		w.said = time.Time{}
 		w.log.Info("the table of connections has room again", "entries", r.Entries, "limit", r.Limit)
 	}
-}
-
-// fail logs the first of several failures. A kernel that has no connection tracking has no table either.
-func (w *fullWatch) fail(err error) {
-	if !w.failed && !errors.Is(err, fs.ErrNotExist) {
-		w.log.Warn("cannot see how full the table of connections is; trying again", "every", roomPeriod, "error", err)
-	}
-	w.failed = true
 }

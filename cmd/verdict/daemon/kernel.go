@@ -40,7 +40,10 @@ type kernelSide struct {
 }
 
 func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error) {
-	k = &kernelSide{families: preflight.Families(preflight.HasIPv6(), preflight.ProbeIPv6, log)}
+	probe := func() ([]kernel.Feature, error) {
+		return kernel.Probe(kernel.Options{Families: []program.Family{program.IPv6}})
+	}
+	k = &kernelSide{families: preflight.Families(preflight.HasIPv6(), probe, log)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, k.close())

@@ -110,7 +110,11 @@ func (e *Recorder) report(err error, n Event, failing bool) (failed bool) {
 }
 
 func (e *Recorder) reportDropped() {
-	if n := e.queue.takeDropped(); n > 0 {
+	e.queue.mu.Lock()
+	n := e.queue.dropped
+	e.queue.dropped = 0
+	e.queue.mu.Unlock()
+	if n > 0 {
 		e.log.Warn("too many Events waited for the API server; some were dropped, and their problems are in the log and in the metrics only",
 			"dropped", n, "limit", eventQueue)
 	}
@@ -302,7 +306,7 @@ type noteQueue struct {
 
 	mu      sync.Mutex
 	notes   state.Turns[Event]
-	dropped int // since takeDropped
+	dropped int // since the log said so
 }
 
 // push adds an Event. It returns false if an Event was dropped: this one or that of another namespace.
@@ -338,12 +342,4 @@ func (q *noteQueue) signal() {
 	case q.wake <- struct{}{}:
 	default:
 	}
-}
-
-// takeDropped returns how many Events were dropped since the last call.
-func (q *noteQueue) takeDropped() (n int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n, q.dropped = q.dropped, 0
-	return n
 }

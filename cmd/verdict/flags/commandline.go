@@ -26,7 +26,7 @@ type CommandLine struct {
 	WriteTo  string // the file for Write; empty: nobody asked for it
 
 	flags   *pflag.FlagSet
-	ignored ignoredFlags
+	ignored map[string]string // why a flag has no effect, by its name
 
 	given  map[string]string // the flags of the command line
 	config *v1alpha1.KubeProxyConfiguration
@@ -178,7 +178,11 @@ func (c *CommandLine) explain(err error) error {
 
 // Warn logs what has no meaning: one line for each flag, and one for the file.
 func (c *CommandLine) Warn(log *slog.Logger) {
-	c.ignored.warn(c.given, log)
+	for _, name := range slices.Sorted(maps.Keys(c.given)) {
+		if why := c.ignored[name]; why != "" {
+			log.Warn("this flag of kube-proxy has no effect", "flag", "--"+name, "value", c.given[name], "reason", why)
+		}
+	}
 	for _, gate := range slices.Sorted(maps.Keys(c.Settings.Upstream.FeatureGates)) {
 		if gate != config.ExternalIPsGate {
 			log.Warn("this feature gate has no effect", "gate", gate, "reason", "Verdict has no gate but "+config.ExternalIPsGate)

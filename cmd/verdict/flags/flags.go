@@ -3,8 +3,6 @@ package flags
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
 	"reflect"
@@ -84,14 +82,12 @@ func bindSetting(fs *pflag.FlagSet, setting reflect.Value, tag reflect.StructTag
 	}
 }
 
-// ignoredFlags are flags of kube-proxy on Linux that have no effect in Verdict. Verdict accepts them, so that the
-// arguments of an existing DaemonSet keep working, and logs a warning for each one that is set.
-type ignoredFlags map[string]string // why, by the name of the flag
-
 const whyLogFiles = "the log goes to standard error"
 
-func bindIgnored(fs *pflag.FlagSet) ignoredFlags {
-	ignored := ignoredFlags{
+// bindIgnored binds flags of kube-proxy on Linux that have no effect in Verdict. Verdict accepts them, so that the
+// arguments of an existing DaemonSet keep working, and logs a warning for each one that is set.
+func bindIgnored(fs *pflag.FlagSet) map[string]string {
+	ignored := map[string]string{
 		"log-dir": whyLogFiles, "log-file": whyLogFiles, "logtostderr": whyLogFiles, "alsologtostderr": whyLogFiles,
 	}
 	for _, f := range kubeproxyconfig.Fields() {
@@ -117,15 +113,6 @@ type ignoredValue string
 func (v *ignoredValue) String() string     { return string(*v) }
 func (v *ignoredValue) Set(s string) error { *v = ignoredValue(s); return nil }
 func (v *ignoredValue) Type() string       { return "string" }
-
-// Warn logs a warning for each ignored flag of the command line.
-func (i ignoredFlags) warn(given map[string]string, log *slog.Logger) {
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if why := i[name]; why != "" {
-			log.Warn("this flag of kube-proxy has no effect", "flag", "--"+name, "value", given[name], "reason", why)
-		}
-	}
-}
 
 // CompleteValues has the shell offer the values of flags: schedulers, and what annotations have as well.
 func CompleteValues(cmd *cobra.Command) {

@@ -218,8 +218,13 @@ func RestoreSysctls(successor bool, log *slog.Logger) error {
 		return kernel.DeleteRecord(kernel.Options{})
 	}
 	var errs []error
+	formers := map[string]string{}
+	for _, word := range strings.Fields(record) {
+		name, value, _ := strings.Cut(word, "=")
+		formers[name] = value
+	}
 	for _, s := range append(ipvsctl.Sysctls(true), forwarding) {
-		former, found := recorded(record, s.Name)
+		former, found := formers[s.Name]
 		now, err := nodesetup.ReadSysctl(s.Name)
 		if !found || err != nil || now != s.Value {
 			continue
@@ -230,13 +235,4 @@ func RestoreSysctls(successor bool, log *slog.Logger) error {
 		return err // the record stays for the next attempt
 	}
 	return kernel.DeleteRecord(kernel.Options{})
-}
-
-func recorded(record, name string) (value string, found bool) {
-	for word := range strings.FieldsSeq(record) {
-		if value, found = strings.CutPrefix(word, name+"="); found {
-			return value, true
-		}
-	}
-	return "", false
 }

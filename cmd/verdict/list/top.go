@@ -86,12 +86,9 @@ func NewTop() *cobra.Command {
 	return cmd
 }
 
-// topColumns are the columns by which rows are sorted.
-func topColumns() []string { return []string{"connections", "refused", "total", "name"} }
-
 func (t *top) validate() error {
 	switch {
-	case !slices.Contains(topColumns(), t.sort):
+	case !slices.Contains([]string{"connections", "refused", "total", "name"}, t.sort):
 		return fmt.Errorf("--sort=%s: must be connections, refused, total or name", t.sort)
 	case t.interval < 100*time.Millisecond || t.interval > maxRate:
 		return fmt.Errorf("--interval=%s: must be between 100ms and %s", t.interval, maxRate)

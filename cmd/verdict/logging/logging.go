@@ -55,9 +55,6 @@ func sameKeys(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// RouteClientLog sends the log of client-go to a logger.
-func RouteClientLog(log *slog.Logger) { klog.SetSlogLogger(log) }
-
 // OneLine returns the text of a joined error on one line.
 func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 

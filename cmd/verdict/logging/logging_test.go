@@ -23,7 +23,7 @@ func TestClientLog(t *testing.T) {
 		s := config.Default()
 		s.LogFormat, s.Verbosity = "json", tt.verbosity
 		var out bytes.Buffer
-		RouteClientLog(New(&out, &s))
+		klog.SetSlogLogger(New(&out, &s))
 		utilruntime.HandleErrorWithContext(t.Context(), errors.New("no route"), "a request failed", "resource", "pods")
 		klog.V(3).InfoS("detail on level 3")
 		klog.V(5).InfoS("detail on level 5")

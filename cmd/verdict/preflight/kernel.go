@@ -156,11 +156,6 @@ func Families(ipv6 bool, probe func() ([]kernel.Feature, error), log *slog.Logge
 	return both
 }
 
-// ProbeIPv6 tries what the table for IPv6 needs.
-func ProbeIPv6() ([]kernel.Feature, error) {
-	return kernel.Probe(kernel.Options{Families: []program.Family{program.IPv6}})
-}
-
 // Release is what "uname -r" prints.
 func Release() string {
 	var u unix.Utsname

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -49,7 +50,7 @@ func (h *Wait) Await(ctx context.Context, log *slog.Logger) error {
 	for {
 		for _, at := range h.at {
 			if written, err := h.ask(ctx, at); err == nil {
-				answered, missing = true, without(h.families, written)
+				answered, missing = true, slices.DeleteFunc(slices.Clone(h.families), func(f string) bool { return written[f] })
 				break
 			}
 		}
@@ -116,13 +117,4 @@ func (h *Wait) ask(ctx context.Context, at string) (written map[string]bool, err
 		}
 	}
 	return written, lines.Err()
-}
-
-func without(all []string, some map[string]bool) (rest []string) {
-	for _, s := range all {
-		if !some[s] {
-			rest = append(rest, s)
-		}
-	}
-	return rest
 }
