@@ -2,12 +2,12 @@ package snapshot
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
-	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // countConnections counts the connections that nft has translated, for each endpoint. An endpoint that is no longer in
@@ -15,18 +15,12 @@ import (
 func (t *Table) countConnections(families []program.Family) {
 	loads := map[conntrack.Route]conntrack.Load{}
 	for _, f := range families {
-		family := state.IPv4
-		if f == program.IPv6 {
-			family = state.IPv6
-		}
-		some, err := conntrack.Count(conntrack.Options{}, family)
+		some, err := conntrack.Count(conntrack.Options{}, f)
 		if err != nil {
 			t.Notes = append(t.Notes, fmt.Sprintf("the connections of nft frontends are not shown: %v", err))
 			return
 		}
-		for r, l := range some {
-			loads[r] = l
-		}
+		maps.Copy(loads, some)
 	}
 	t.attach(loads)
 }
