@@ -12,7 +12,6 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -31,7 +30,7 @@ type Monitor struct {
 	reporter *reporter
 
 	mu       sync.Mutex // guards what follows
-	suspects *suspicion.Detector
+	suspects *checks.Detector
 	checks   *checks.Checker
 	looks    *checks.Checker // first ones at endpoints
 	ledger   *ledger
@@ -52,13 +51,13 @@ func New(o Options) *Monitor {
 	may := allowanceOf(o.Settings)
 	doubts := schedule.NewRates(doubtRate, may.doubts, doubtBurst)
 	doubts.Even = true // an endpoint that failed must be noticed, however many tenants have others suspected
-	m.suspects = suspicion.New(suspicion.Options{
-		Jitter: rand.Float64, Cost: o.Cost(state.CheckOff), Rates: doubts, Changed: m.ledger.touch, Doubt: m.walker.wantSiblings,
-		Note: func(n suspicion.Note) { m.report.Notes = append(m.report.Notes, n) },
+	note := func(n checks.Note) { m.report.Notes = append(m.report.Notes, n) }
+	m.suspects = checks.NewDetector(checks.Options{
+		Jitter: rand.Float64, Cost: o.Cost, Rates: doubts, Changed: m.ledger.touch, Note: note, Doubt: m.walker.wantSiblings,
 	})
 	m.checks = checks.New(checks.Options{
 		Jitter: rand.Float64, Cost: (&price{Options: &o, times: 1, most: mostUsed * may.node}).of, Rates: schedule.NewRates(may.node, may.tenant, rateBurst),
-		Max: maxChecks, Parts: may.parts, Changed: m.ledger.touch, Note: func(n checks.Note) { m.report.Checks.Notes = append(m.report.Checks.Notes, n) },
+		Max: maxChecks, Parts: may.parts, Changed: m.ledger.touch, Note: note,
 	})
 	m.ledger.suspects = m.suspects
 	return m
@@ -116,7 +115,7 @@ func (m *Monitor) suspect(list []Suspicion) {
 	if len(list) == 0 {
 		return
 	}
-	unknown := map[netip.AddrPort][]suspicion.Member{}
+	unknown := map[netip.AddrPort][]checks.Member{}
 	m.mu.Lock()
 	for _, s := range list {
 		if !m.suspects.Knows(s.Endpoint) {
@@ -131,22 +130,22 @@ func (m *Monitor) suspect(list []Suspicion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range list {
-		reason := suspicion.Unanswered
+		reason := checks.Unanswered
 		if s.Refusing {
-			reason = suspicion.Refusing
+			reason = checks.Refusing
 		}
 		m.suspects.Suspect(s.Endpoint, reason, unknown[s.Endpoint], now)
 	}
 }
 
-// suspectSiblings puts the other endpoints of nodes that do not answer under suspicion.
+// suspectSiblings puts the other endpoints of nodes that do not answer under checks.
 func (m *Monitor) suspectSiblings() {
 	now := time.Now()
 	found := m.walker.findSiblings(now)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for at, members := range found {
-		m.suspects.Suspect(at, suspicion.SameNode, members, now)
+		m.suspects.Suspect(at, checks.SameNode, members, now)
 	}
 }
 
@@ -154,17 +153,17 @@ func (m *Monitor) suspectSiblings() {
 func (m *Monitor) ask(ctx context.Context) {
 	now := time.Now()
 	m.mu.Lock()
-	inquiries, questions := m.suspects.Due(now), m.checks.Due(now)
+	questions := append(m.suspects.Due(now), m.checks.Due(now)...)
 	m.mu.Unlock()
-	for _, q := range inquiries {
-		if q.Witnesses {
-			go m.asker.witness(ctx, m.walker.witnesses(q.Doubts), func(w suspicion.Witnesses) { m.witnessed(w); m.goOn(ctx) })
-		} else {
-			go m.asker.one(ctx, suspected(q.At), func(a probe.Answer) { m.inquired(q, a); m.goOn(ctx) })
-		}
-	}
 	for _, q := range questions {
-		go m.asker.one(ctx, &q.Question, func(a probe.Answer) { m.checked(q, a) })
+		switch {
+		case q.Doubts != nil:
+			go m.asker.witness(ctx, m.walker.witnesses(q.Doubts), func(w checks.Witnesses) { m.witnessed(w); m.goOn(ctx) })
+		case q.Suspect != nil:
+			go m.asker.one(ctx, &q.Question, func(a probe.Answer) { m.inquired(q, a); m.goOn(ctx) })
+		default:
+			go m.asker.one(ctx, &q.Question, func(a probe.Answer) { m.checked(q, a) })
+		}
 	}
 }
 
@@ -190,11 +189,12 @@ func (m *Monitor) looked(q checks.Question, a probe.Answer) {
 	m.looks.Answered(q, a, time.Now())
 }
 
-func (m *Monitor) inquired(q *suspicion.Inquiry, a probe.Answer) {
+func (m *Monitor) inquired(q checks.Question, a probe.Answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	is := m.ledger.services[q.Service]
-	m.suspects.Answered(q, a.Fault, is.reaches(q.At, q.Refusing && a.Fault == probe.Refused), time.Now())
+	is := m.ledger.services[q.Suspect.Service]
+	refuses := q.Suspect.Reason == checks.Refusing && a.Fault == probe.Refused // clients, and this node
+	m.suspects.Answered(q, a.Fault, is.reaches(q.At, refuses), time.Now())
 	if look := is.look(q.At); look != nil && a.Good() {
 		look.Passed = true
 	}
@@ -202,7 +202,7 @@ func (m *Monitor) inquired(q *suspicion.Inquiry, a probe.Answer) {
 	m.report.heard(a)
 }
 
-func (m *Monitor) witnessed(w suspicion.Witnesses) {
+func (m *Monitor) witnessed(w checks.Witnesses) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.suspects.Witnessed(w, time.Now())

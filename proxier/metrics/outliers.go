@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 )
 
 // outliers are the metrics about endpoints that do not answer.
@@ -63,10 +63,10 @@ func (m *Metrics) Health(r *endpointhealth.Report) {
 	o := &m.outliers
 	for i := range r.Notes {
 		switch n := &r.Notes[i]; n.Kind {
-		case suspicion.SuspicionBegan:
-			o.suspicions.WithLabelValues(n.Record.Reason.String()).Inc()
-		case suspicion.Fell:
-			o.failures.WithLabelValues(string(n.Record.Hold)).Inc()
+		case checks.SuspicionBegan:
+			o.suspicions.WithLabelValues(n.Suspect.Reason.String()).Inc()
+		case checks.Fell:
+			o.failures.WithLabelValues(string(n.Suspect.Hold)).Inc()
 		}
 	}
 	for _, a := range r.Answers {

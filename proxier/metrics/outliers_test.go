@@ -5,8 +5,8 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -20,8 +20,8 @@ func TestOutliers(t *testing.T) {
 		verdict_outlier_deleted_connections_total 0`)
 	ejected := endpointhealth.Status{State: endpointhealth.StateFailed, Ejected: true}
 	m.Health(&endpointhealth.Report{
-		Notes: []suspicion.Note{
-			{Kind: suspicion.SuspicionBegan, Record: suspicion.Record{Reason: suspicion.Refusing}}, {Kind: suspicion.Fell},
+		Notes: []checks.Note{
+			{Kind: checks.SuspicionBegan, Suspect: checks.Suspect{Reason: checks.Refusing}}, {Kind: checks.Fell},
 		},
 		Answers:  []probe.Fault{probe.NoAnswer},
 		Statuses: []endpointhealth.Status{ejected, ejected, ejected, {State: endpointhealth.StateSuspected}},

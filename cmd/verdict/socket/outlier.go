@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -68,7 +68,7 @@ func ejected(s *endpointhealth.Status, from state.Name) bool {
 func noNew(s *endpointhealth.Status, from state.Name) bool {
 	switch s.State {
 	case endpointhealth.StateFailing:
-		return s.Hold == suspicion.None
+		return s.Hold == checks.None
 	case endpointhealth.StateBackupIdle:
 		return true
 	}
@@ -89,14 +89,14 @@ func textOf(s *endpointhealth.Status, from state.Name, now time.Time) string {
 	}
 	text += ": " + whyOf(s)
 	switch {
-	case s.Hold == suspicion.None || ejected(s, from):
+	case s.Hold == checks.None || ejected(s, from):
 	case s.State == endpointhealth.StateFailing:
 		text += "; it gets connections all the same: " + string(s.Hold)
 	default:
 		text += "; not ejected: " + string(s.Hold)
 	}
 	if s.StillReady {
-		text += "; " + suspicion.OnlyHere
+		text += "; " + checks.OnlyHere
 	}
 	return text
 }
@@ -105,11 +105,11 @@ func whyOf(s *endpointhealth.Status) string {
 	switch {
 	case !noticed(s):
 		return s.Why
-	case s.Reason == suspicion.Unanswered:
+	case s.Reason == checks.Unanswered:
 		return "clients had no answer"
-	case s.Reason == suspicion.Refusing:
+	case s.Reason == checks.Refusing:
 		return "it reset connections"
-	case s.Reason == suspicion.SameNode:
+	case s.Reason == checks.SameNode:
 		return "another endpoint of its node did not answer"
 	}
 	return fmt.Sprint("unknown reason ", uint8(s.Reason))
