@@ -179,8 +179,7 @@ func (m *Monitor) checked(q checks.Question, a probe.Answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.checks.Answered(q, a, time.Now())
-	m.report.Checks.count(q.Check.Kind, a)
-	m.report.heard(a)
+	m.report.heard(&q, a)
 }
 
 func (m *Monitor) looked(q checks.Question, a probe.Answer) {
@@ -198,8 +197,7 @@ func (m *Monitor) inquired(q checks.Question, a probe.Answer) {
 	if look := is.look(q.At); look != nil && a.Good() {
 		look.Passed = true
 	}
-	m.report.Answers = append(m.report.Answers, a.Fault)
-	m.report.heard(a)
+	m.report.heard(&q, a)
 }
 
 func (m *Monitor) witnessed(w checks.Witnesses) {
@@ -237,7 +235,7 @@ func (m *Monitor) tell() {
 	if len(r.Notes)+len(r.Moves) > 0 {
 		r.Statuses = suspects(m.ledger, state.Name{})
 	}
-	r.Checks.Total, r.Checks.Failing = m.checks.Counts()
+	r.Checks, r.Failing = m.checks.Counts()
 	m.mu.Unlock()
 	m.reporter.sayLeft(left, time.Now())
 	m.reporter.sayNotAsked(r.NotAsked, time.Now())

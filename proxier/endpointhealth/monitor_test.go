@@ -381,24 +381,24 @@ func TestFailuresAreCounted(t *testing.T) {
 	w.serve(shop(func(*state.Service) {}), []netip.AddrPort{at(0), at(1), at(2), at(3)}, nil)
 	w.answers[at(0)], w.answers[at(1)], w.answers[at(2)] = probe.Refused, probe.NoAnswer, probe.Refused
 	w.settle(web)
-	got, passed := map[CheckFailure]int{}, 0
+	got := map[Answer]int{}
 	for _, r := range w.reports {
-		passed += r.Checks.Passed
-		for f, n := range r.Checks.Failed {
-			got[f] += n
+		for a, n := range r.Answers {
+			got[a] += n
 		}
 	}
-	refused, silent := got[CheckFailure{state.CheckTCP, probe.Refused}], got[CheckFailure{state.CheckTCP, probe.NoAnswer}]
-	if len(got) != 2 || silent == 0 || refused != 2*silent || passed != silent {
-		t.Errorf("counted: %v, and %d passed", got, passed)
+	count := func(f probe.Fault) int { return got[Answer{state.CheckTCP, f}] }
+	silent := count(probe.NoAnswer)
+	if len(got) != 3 || silent == 0 || count(probe.Refused) != 2*silent || count(probe.NoFault) != silent {
+		t.Errorf("counted: %v", got)
 	}
-	known := map[CheckFailure]bool{}
+	known := map[Answer]bool{}
 	for _, f := range CheckFailures() {
 		known[f] = true
 	}
 	for _, kind := range []state.CheckKind{state.CheckTCP, state.CheckHTTP, state.CheckHTTPS, state.CheckDNS} {
 		for _, fault := range []probe.Fault{probe.OtherFault, probe.NoAnswer, probe.WrongAnswer} {
-			if !known[CheckFailure{kind, fault}] {
+			if !known[Answer{kind, fault}] {
 				t.Errorf("metrics do not know that a check %s fails with %q", kind, fault)
 			}
 		}

@@ -20,54 +20,41 @@ import (
 type Report struct {
 	Notes    []checks.Note
 	Moves    []Move
-	Statuses []Status      // all endpoints that are suspected or failed
-	Answers  []probe.Fault // to questions that ended
-	NotAsked []string      // why questions could not be asked
+	Statuses []Status // all endpoints that are suspected or failed
+	Answers  map[Answer]int
+	NotAsked []string // why questions could not be asked
 	Episodes []Episode
-	Checks   CheckReport
+	// Checks counts the checks that there are, and Failing those of them that fail.
+	Checks, Failing int
 	// OnBackups counts the Services of which a pool has only backup endpoints, because no other endpoint is good.
 	OnBackups int
 }
 
-// heard notes a question that could not be asked.
-func (r *Report) heard(a probe.Answer) {
-	if a.Fault == probe.OtherFault {
-		r.NotAsked = append(r.NotAsked, a.Why)
-	}
-}
-
-// CheckReport is what happened to endpoints that are checked.
-type CheckReport struct {
-	Total, Failing int // checks
-	Passed         int // answers since the last report
-	Failed         map[CheckFailure]int
-}
-
-// CheckFailure is a check that failed, as metrics count it.
-type CheckFailure struct {
+// Answer is the end of a question, as metrics count it. That after a suspicion is of the kind state.CheckOff.
+type Answer struct {
 	Kind  state.CheckKind
 	Fault probe.Fault
 }
 
-// CheckFailures lists all there are.
-func CheckFailures() (list []CheckFailure) {
+// CheckFailures lists the bad answers to checks that there are.
+func CheckFailures() (list []Answer) {
 	for kind := state.CheckTCP; kind <= state.CheckDNS; kind++ {
 		for fault := probe.OtherFault; fault <= probe.WrongAnswer; fault++ {
-			list = append(list, CheckFailure{kind, fault})
+			list = append(list, Answer{kind, fault})
 		}
 	}
 	return list
 }
 
-func (r *CheckReport) count(kind state.CheckKind, a probe.Answer) {
-	if a.Good() {
-		r.Passed++
-		return
+// heard counts an answer.
+func (r *Report) heard(q *checks.Question, a probe.Answer) {
+	if a.Fault == probe.OtherFault {
+		r.NotAsked = append(r.NotAsked, a.Why)
 	}
-	if r.Failed == nil {
-		r.Failed = map[CheckFailure]int{}
+	if r.Answers == nil {
+		r.Answers = map[Answer]int{}
 	}
-	r.Failed[CheckFailure{kind, a.Fault}]++
+	r.Answers[Answer{q.Check.Kind, a.Fault}]++
 }
 
 // Episode is the time in which endpoints of a Service are failed. A report has its beginning.
@@ -255,6 +242,12 @@ const (
 func (s State) String() string {
 	return [...]string{"suspected", "failed", "failing", "backup, in use", "backup, not used"}[s]
 }
+
+// Noticed reports whether the kernel noticed the endpoint, and not a check.
+func (s State) Noticed() bool { return s <= StateFailed }
+
+// Bad reports whether something is wrong with the endpoint.
+func (s State) Bad() bool { return s <= StateFailing }
 
 // Status is one thing that is known of an endpoint of a Service.
 type Status struct {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // outliers are the metrics about endpoints that do not answer.
@@ -69,16 +71,19 @@ func (m *Metrics) Health(r *endpointhealth.Report) {
 			o.failures.WithLabelValues(string(n.Suspect.Hold)).Inc()
 		}
 	}
-	for _, a := range r.Answers {
-		o.answers.WithLabelValues(a.String()).Inc()
+	for a, n := range r.Answers {
+		switch {
+		case a.Kind == state.CheckOff:
+			o.answers.WithLabelValues(a.Fault.String()).Add(float64(n))
+		case a.Fault == probe.NoFault:
+			o.checked.WithLabelValues(answerGood).Add(float64(n))
+		default:
+			o.checked.WithLabelValues(answerBad).Add(float64(n))
+			o.faults.WithLabelValues(a.Kind.String(), a.Fault.String()).Add(float64(n))
+		}
 	}
-	o.checks.WithLabelValues(checkPassing).Set(float64(r.Checks.Total - r.Checks.Failing))
-	o.checks.WithLabelValues(checkFailing).Set(float64(r.Checks.Failing))
-	o.checked.WithLabelValues(answerGood).Add(float64(r.Checks.Passed))
-	for f, n := range r.Checks.Failed {
-		o.checked.WithLabelValues(answerBad).Add(float64(n))
-		o.faults.WithLabelValues(f.Kind.String(), f.Fault.String()).Add(float64(n))
-	}
+	o.checks.WithLabelValues(checkPassing).Set(float64(r.Checks - r.Failing))
+	o.checks.WithLabelValues(checkFailing).Set(float64(r.Failing))
 	o.onBackups.Set(float64(r.OnBackups))
 	if len(r.Notes)+len(r.Moves) > 0 {
 		o.count(r.Statuses)

@@ -23,12 +23,11 @@ func TestOutliers(t *testing.T) {
 		Notes: []checks.Note{
 			{Kind: checks.SuspicionBegan, Suspect: checks.Suspect{Reason: checks.Refusing}}, {Kind: checks.Fell},
 		},
-		Answers:  []probe.Fault{probe.NoAnswer},
 		Statuses: []endpointhealth.Status{ejected, ejected, ejected, {State: endpointhealth.StateSuspected}},
-		Checks: endpointhealth.CheckReport{
-			Total: 5, Failing: 2, Passed: 3,
-			Failed: map[endpointhealth.CheckFailure]int{{Kind: state.CheckHTTP, Fault: probe.Refused}: 4},
+		Answers: map[endpointhealth.Answer]int{
+			{Fault: probe.NoAnswer}: 1, {Kind: state.CheckHTTP}: 3, {Kind: state.CheckHTTP, Fault: probe.Refused}: 4,
 		},
+		Checks: 5, Failing: 2,
 		OnBackups: 2,
 	})
 	m.FlowsCleaned([]conntrack.Result{{Family: state.IPv4, Unanswered: 5}})

@@ -1,7 +1,6 @@
 package socket
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -37,26 +36,16 @@ type Outlier struct {
 func outlying(s *endpointhealth.Status, from state.Name, now time.Time) Outlier {
 	out := Outlier{
 		Addr: s.At.String(), Protocol: s.Protocol.String(), Node: s.Word.Node, State: s.State.String(), Since: s.Since,
-		Why: s.Why, Hold: string(s.Hold), Services: []string{s.Service.String()}, Bad: isBad(s),
+		Why: s.Why, Hold: string(s.Hold), Services: []string{s.Service.String()}, Bad: s.State.Bad(),
 		StillReady: s.StillReady, Text: textOf(s, from, now),
 	}
 	if s.Ejected {
 		out.Ejected = out.Services
 	}
-	if noticed(s) {
+	if s.State.Noticed() {
 		out.Reason, out.Answer = s.Reason.String(), s.Fault.String()
 	}
 	return out
-}
-
-// noticed reports whether the kernel noticed the endpoint, and not a check.
-func noticed(s *endpointhealth.Status) bool {
-	return s.State == endpointhealth.StateSuspected || s.State == endpointhealth.StateFailed
-}
-
-// isBad reports whether something is wrong with the endpoint.
-func isBad(s *endpointhealth.Status) bool {
-	return noticed(s) || s.State == endpointhealth.StateFailing
 }
 
 // ejected reports whether a Service ejects the endpoint, or any Service if the name is empty.
@@ -103,16 +92,14 @@ func textOf(s *endpointhealth.Status, from state.Name, now time.Time) string {
 
 func whyOf(s *endpointhealth.Status) string {
 	switch {
-	case !noticed(s):
+	case !s.State.Noticed():
 		return s.Why
 	case s.Reason == checks.Unanswered:
 		return "clients had no answer"
 	case s.Reason == checks.Refusing:
 		return "it reset connections"
-	case s.Reason == checks.SameNode:
-		return "another endpoint of its node did not answer"
 	}
-	return fmt.Sprint("unknown reason ", uint8(s.Reason))
+	return "another endpoint of its node did not answer"
 }
 
 // remark says of an endpoint what the statuses of its Service say.
@@ -121,7 +108,7 @@ func (e *Endpoint) remark(list []endpointhealth.Status, from state.Name, now tim
 	for i := range list {
 		s := &list[i]
 		texts = append(texts, textOf(s, from, now))
-		e.Bad, e.NoNew = e.Bad || isBad(s), e.NoNew || noNew(s, from)
+		e.Bad, e.NoNew = e.Bad || s.State.Bad(), e.NoNew || noNew(s, from)
 	}
 	e.Remark = strings.Join(texts, "; ")
 }

@@ -138,15 +138,14 @@ func (c *Checker) use(at place, want *state.HealthCheck, is map[*Check]bool, now
 
 // find returns the check of a target; nil: there is none.
 func (c *Checker) find(at place, want *state.HealthCheck) *Check {
-	e := c.endpoints[at]
-	if e == nil {
-		return nil
+	if e := c.endpoints[at]; e != nil {
+		for _, k := range e.checks {
+			if k.asks == *want {
+				return k
+			}
+		}
 	}
-	i := slices.IndexFunc(e.checks, func(k *Check) bool { return k.asks == *want })
-	if i < 0 {
-		return nil
-	}
-	return e.checks[i]
+	return nil
 }
 
 // begin adds a check, which takes turns with the others of its endpoint.
@@ -343,31 +342,31 @@ func (c *Checker) touch(k *Check) {
 	}
 }
 
-// Restore records that an endpoint failed the check before this process started. Its next check is due at once.
+// Restore records that an endpoint failed the check before this process started.
 func (c *Checker) Restore(k *Check, f *state.Failure, now time.Time) {
-	if k.Passed || k.Down {
-		return
-	}
-	k.Record, k.next = Restored(f, k.asks.Fall), now
-	k.Why = "it failed before this process started"
-	c.failing++
-	c.wait(k.of)
-	c.touch(k)
+	r := Restored(f, k.asks.Fall)
+	r.Why = "it failed before this process started"
+	c.hand(k, r, now)
 }
 
 // Inherit has a check that takes the place of another one of the same endpoint begin with what that has found out. If the endpoint
-// failed, the first answer is due at once, and decides.
+// failed, the first answer decides.
 func (c *Checker) Inherit(k, from *Check, now time.Time) {
+	r := from.Record
+	r.Passed, r.Rises, r.Falls = r.Passed && !r.Down, 0, 0
+	c.hand(k, r, now)
+}
+
+// hand hands a record to a check that has none. If the endpoint failed, it is asked at once.
+func (c *Checker) hand(k *Check, r Record, now time.Time) {
 	if k.Passed || k.Down {
 		return
 	}
-	k.Reached = k.Reached || from.Reached
-	if from.Down {
-		k.Down, k.Since, k.Fault, k.Why, k.next = true, from.Since, from.Fault, from.Why, now
+	r.Reached = r.Reached || k.Reached
+	if k.Record = r; r.Down {
+		k.next = now
 		c.failing++
 		c.wait(k.of)
-	} else {
-		k.Passed = from.Passed
 	}
 	c.touch(k)
 }
