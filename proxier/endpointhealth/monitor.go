@@ -230,8 +230,8 @@ func (m *Monitor) end() {
 // tell logs and reports what happened.
 func (m *Monitor) tell() {
 	m.mu.Lock()
-	r, left := m.report, m.suspects.Left()
-	m.report = Report{OnBackups: r.OnBackups}
+	r, left := m.report, m.suspects.Left
+	m.report, m.suspects.Left = Report{OnBackups: r.OnBackups}, 0
 	if len(r.Notes)+len(r.Moves) > 0 {
 		r.Statuses = suspects(m.ledger, state.Name{})
 	}

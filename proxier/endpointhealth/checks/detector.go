@@ -2,7 +2,6 @@ package checks
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -25,9 +24,9 @@ type Detector struct {
 	tracked  map[netip.AddrPort][]*Suspect
 	addrs    map[netip.Addr]int // how many of the tracked endpoints have an address
 	room     *schedule.Room
-	left     int                      // suspicions that found no room
-	line     schedule.Line[*Suspect]  // those that are suspected, and those that have failed and wait to return
-	calm     schedule.Queue[*Suspect] // they wait to be forgotten
+	Left     int                     // suspicions that found no room; the caller takes them away
+	line     schedule.Line[*Suspect] // those that are suspected, and those that have failed and wait to return
+	swept    time.Time               // when calm ones were forgotten
 	witness  witness
 }
 
@@ -89,7 +88,7 @@ func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, n
 // track begins to track an endpoint; false: there is no room.
 func (d *Detector) track(e *Suspect) bool {
 	if !d.room.Take(e.Service.Namespace) {
-		d.left++
+		d.Left++
 		return false
 	}
 	of := d.services[e.Service]
@@ -126,9 +125,9 @@ func (d *Detector) forget(e *Suspect) {
 // brings an endpoint back at once in all Services of the namespace, unless it says that the endpoint is not ready: when a node has
 // died, this is the word, and other Services with the same endpoint get it a little later.
 func (d *Detector) Refresh(service state.Name, has map[netip.AddrPort]Member, now time.Time) {
-	own := map[netip.AddrPort]*Suspect{}
+	var own map[netip.AddrPort]*Suspect
 	if of := d.services[service]; of != nil {
-		own = maps.Clone(of.endpoints)
+		own = of.endpoints
 	}
 	for at, e := range own {
 		if _, stays := has[at]; !stays {
@@ -213,11 +212,4 @@ func (d *Detector) all(yield func(*Suspect) bool) {
 			}
 		}
 	}
-}
-
-// Left returns how many suspicions found no room since the last call.
-func (d *Detector) Left() int {
-	n := d.left
-	d.left = 0
-	return n
 }

@@ -37,12 +37,9 @@ func (d *Detector) Due(now time.Time) (list []Question) {
 		d.witness.asking = true
 		list = append(list, d.askWitnesses())
 	}
-	for due := d.calm.Due(now); due != nil; due = d.calm.Due(now) {
-		if e := due.Value; slices.ContainsFunc(d.tracked[e.At], func(o *Suspect) bool { return !o.calm }) {
-			d.calm.Put(&e.due, now.Add(calmTime)) // the next suspicion is about all Services that have it, and counts from e.next on
-		} else {
-			d.forget(e)
-		}
+	if now.Sub(d.swept) >= calmTime {
+		d.swept = now
+		d.forgetCalm(now)
 	}
 	for _, e := range d.line.Due(now) {
 		list = append(list, Question{Question: probe.Question{Target: probe.Target{Protocol: state.TCP, At: e.At}}, Suspect: e})
@@ -50,11 +47,22 @@ func (d *Detector) Due(now time.Time) (list []Question) {
 	return list
 }
 
-// schedule sets the time of the next question to an endpoint, unless it is being asked.
+// forgetCalm forgets the endpoints that are calm in all Services, because the next suspicion is about all that have it.
+func (d *Detector) forgetCalm(now time.Time) {
+	for _, list := range d.tracked {
+		if !slices.ContainsFunc(list, func(e *Suspect) bool { return !e.calm || e.due.Asked() || now.Before(e.next) }) {
+			for _, e := range slices.Clone(list) {
+				d.forget(e)
+			}
+		}
+	}
+}
+
+// schedule sets the time of the next question to an endpoint, unless it is being asked. A calm one is not asked.
 func (d *Detector) schedule(e *Suspect, at time.Time) {
 	switch e.next = at; {
 	case e.calm:
-		d.calm.Put(&e.due, at)
+		e.due.Leave()
 	case e.Down:
 		d.line.Put(&e.due, e.Service.Namespace, at)
 	default:
