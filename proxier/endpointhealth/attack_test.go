@@ -225,7 +225,7 @@ func TestReportsAreGathered(t *testing.T) {
 	for i := range w.reports {
 		passed += w.reports[i].Answers[Answer{Kind: state.CheckTCP}]
 	}
-	if most := int(time.Since(began)/lookPeriod) + 1; len(w.reports) > most || passed < 20 {
+	if most := int(time.Since(began)/noticePeriod) + 1; len(w.reports) > most || passed < 20 {
 		t.Errorf("%d reports of %d answers, at most %d", len(w.reports), passed, most)
 	}
 }
@@ -410,9 +410,9 @@ func TestFullSets(t *testing.T) {
 		w := newWorld(t, func(o *Options) {
 			o.Suspicions = func(bool) ([]Suspicion, error) { reads++; return full, nil }
 		})
-		for range seconds * time.Second / lookPeriod {
-			w.look(t.Context())
-			<-time.After(lookPeriod)
+		for range seconds * time.Second / noticePeriod {
+			w.notice(t.Context())
+			<-time.After(noticePeriod)
 		}
 		least, most := seconds*time.Second/timeout, seconds*time.Second/16/(50*time.Millisecond)
 		if n := time.Duration(reads); n < 2*least || n > most {

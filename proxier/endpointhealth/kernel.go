@@ -20,20 +20,20 @@ type kernel struct {
 }
 
 const (
-	// lookPeriod is how often a Monitor reads what the kernel noticed.
-	lookPeriod = 200 * time.Millisecond
+	// noticePeriod is how often a Monitor reads what the kernel noticed.
+	noticePeriod = 200 * time.Millisecond
 	// elementTime is how long it takes to read one suspicion: 25 ms for 16,384, and to judge it.
 	elementTime = 2 * time.Microsecond
 )
 
-// look returns what the kernel noticed since the last call, and about how much processor time that took. The time is not measured:
-// on a busy node, a look waits for a processor more often than it has one.
-func (k *kernel) look() ([]Suspicion, time.Duration) {
+// read returns what the kernel noticed since the last call, and about how much processor time that took. The time is not measured:
+// on a busy node, a reading waits for a processor more often than it has one.
+func (k *kernel) read() ([]Suspicion, time.Duration) {
 	list, err := k.Suspicions(k.refusals.Load())
 	if failed := err != nil; failed != k.failing {
 		k.failing = failed
 		if failed {
-			k.Log.Error("cannot read which endpoints do not answer; trying again", "every", lookPeriod, "error", err)
+			k.Log.Error("cannot read which endpoints do not answer; trying again", "every", noticePeriod, "error", err)
 		} else {
 			k.Log.Info("reading which endpoints do not answer works again")
 		}

@@ -46,7 +46,7 @@ func New(o Options) *Monitor {
 	m := &Monitor{
 		Options: &o, permit: granted, looks: newLooks(), ledger: newLedger(&o), asker: &asker{permit: granted, ends: make(chan func(), 64)},
 		reporter: &reporter{Options: &o, episodes: map[Episode]time.Time{}}, kernel: &kernel{permit: granted},
-		walker: &walker{permit: granted, looked: map[siblingsOf]time.Time{}, wanted: map[string]bool{}},
+		walker: &walker{permit: granted, sought: map[siblingsOf]time.Time{}, wanted: map[string]bool{}},
 	}
 	may := allowanceOf(o.Settings)
 	doubts := schedule.NewRates(doubtRate, may.doubts, doubtBurst)
@@ -63,13 +63,13 @@ func New(o Options) *Monitor {
 	return m
 }
 
-// checkPause is the least time between two looks at who is to be checked, and whose health has changed.
+// checkPause is the least time between two rounds: who is to be asked, and whose health has changed.
 const checkPause = 50 * time.Millisecond
 
-// Run looks until the context ends.
+// Run works until the context ends.
 func (m *Monitor) Run(ctx context.Context) error {
-	look := time.NewTicker(lookPeriod)
-	defer look.Stop()
+	notice := time.NewTicker(noticePeriod)
+	defer notice.Stop()
 	turn := time.NewTicker(checkPause)
 	defer turn.Stop()
 	for {
@@ -77,8 +77,8 @@ func (m *Monitor) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			m.end()
 			return nil
-		case now := <-look.C:
-			m.look(ctx)
+		case now := <-notice.C:
+			m.notice(ctx)
 			m.ledger.save(&m.mu, now)
 			m.tell() // not with each answer: it lists all suspicions
 		case now := <-turn.C:
@@ -90,14 +90,14 @@ func (m *Monitor) Run(ctx context.Context) error {
 	}
 }
 
-// look reads what the kernel noticed, and looks at endpoints for the first time.
-func (m *Monitor) look(ctx context.Context) {
+// notice reads what the kernel noticed, and looks at endpoints for the first time.
+func (m *Monitor) notice(ctx context.Context) {
 	now := time.Now()
 	if !m.detects() {
 		return
 	}
 	if !m.walker.tired(now) { // otherwise it waits in the kernel
-		list, took := m.kernel.look()
+		list, took := m.kernel.read()
 		m.walker.budget.Used += took // a tenant can fill the sets
 		m.suspect(list)
 	}
@@ -327,7 +327,7 @@ func (m *Monitor) Remove(name state.Name) {
 }
 
 const (
-	// looksAtOnce is how many endpoints are looked at in each lookPeriod, and lookAgain when one is looked at that did not answer.
+	// looksAtOnce is how many endpoints are looked at in each noticePeriod, and lookAgain when one is looked at that did not answer.
 	looksAtOnce = 10
 	lookAgain   = 5 * time.Second
 )
@@ -336,8 +336,8 @@ const (
 // an endpoint that serves its clients: then the node's own questions say nothing. Only Services that eject are looked at.
 func newLooks() *checks.Checker {
 	return checks.New(checks.Options{
-		Jitter: func() float64 { return 0 }, Cost: func(state.CheckKind) time.Duration { return lookPeriod / looksAtOnce },
-		Rates: schedule.NewRates(1, 1, lookPeriod), Max: 1 << 20, Parts: 2, Once: true, Changed: func(state.Name) {}, Note: func(checks.Note) {},
+		Jitter: func() float64 { return 0 }, Cost: func(state.CheckKind) time.Duration { return noticePeriod / looksAtOnce },
+		Rates: schedule.NewRates(1, 1, noticePeriod), Max: 1 << 20, Parts: 2, Once: true, Changed: func(state.Name) {}, Note: func(checks.Note) {},
 	})
 }
 

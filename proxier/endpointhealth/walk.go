@@ -20,7 +20,7 @@ import (
 type walker struct {
 	*permit
 	budget schedule.Bucket
-	looked map[siblingsOf]time.Time // when siblings were looked for, or wanted
+	sought map[siblingsOf]time.Time // when siblings were wanted
 	wanted map[string]bool          // the nodes of siblings that are wanted
 }
 
@@ -238,10 +238,10 @@ type siblingsOf struct {
 
 // wantSiblings notes that an endpoint on a node gave no answer. Without a node, it does nothing.
 func (w *walker) wantSiblings(node string, asked bool, now time.Time) {
-	maps.DeleteFunc(w.looked, func(_ siblingsOf, at time.Time) bool { return now.Sub(at) >= siblingPeriod })
+	maps.DeleteFunc(w.sought, func(_ siblingsOf, at time.Time) bool { return now.Sub(at) >= siblingPeriod })
 	of := siblingsOf{node, asked}
-	if _, done := w.looked[of]; !done && node != "" {
-		w.looked[of] = now
+	if _, done := w.sought[of]; !done && node != "" {
+		w.sought[of] = now
 		w.wanted[node] = true
 	}
 }

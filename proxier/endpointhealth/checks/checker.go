@@ -335,7 +335,7 @@ func (c *Checker) turn(k *Check, down bool, now time.Time) {
 	})
 }
 
-// touch has the Services of a check look at their endpoints again.
+// touch tells the Services of a check that something has changed.
 func (c *Checker) touch(k *Check) {
 	for name := range k.users {
 		c.Changed(name)

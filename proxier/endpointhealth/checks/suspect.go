@@ -120,7 +120,7 @@ func (d *Detector) note(kind Kind, e *Suspect, now time.Time) {
 	d.Note(Note{Kind: kind, At: now, Suspect: *e})
 }
 
-// Failures returns the endpoints of a Service that have failed and are not held. Silent ones are left out of it while too
+// Failures returns the endpoints of a Service that have failed and are not held. Silent ones are not in it while too
 // many of the Service fell at once; while that is in doubt, only those that were in it before are in it.
 func (d *Detector) Failures(service state.Name, before state.Health, now time.Time) (list state.Health) {
 	of := d.services[service]
