@@ -215,7 +215,7 @@ type watched struct {
 	problems  []state.Problem // of the latest questions
 }
 
-// Move is a change of the endpoints of a Service that its plan leaves out because they have failed.
+// Move is a change of the endpoints of a Service that its plan ejects.
 type Move struct {
 	Service   state.Name
 	Out, Back []netip.AddrPort
@@ -231,7 +231,7 @@ func (w *watched) asksAs(o *watched) bool {
 
 // chosen records what a plan makes of the endpoints, and returns what has changed.
 func (w *watched) chosen(choices []plan.Choice, now time.Time) Move {
-	m := Move{Service: w.name, Out: leftOut(choices, w.choices), Back: leftOut(w.choices, choices)}
+	m := Move{Service: w.name, Out: ejected(choices, w.choices), Back: ejected(w.choices, choices)}
 	w.choices = choices
 	backups := slices.ContainsFunc(choices, func(c plan.Choice) bool { return c.Backup && c.Use <= plan.KeptShare }) &&
 		slices.ContainsFunc(choices, func(c plan.Choice) bool { return !c.Backup })
@@ -243,13 +243,13 @@ func (w *watched) chosen(choices []plan.Choice, now time.Time) Move {
 	return m
 }
 
-// leftOut lists the endpoints that the first plan leaves out, and the other one does not.
-func leftOut(choices, others []plan.Choice) (list []netip.AddrPort) {
+// ejected lists the endpoints that the first plan ejects, and the other one does not.
+func ejected(choices, others []plan.Choice) (list []netip.AddrPort) {
 	for _, c := range choices {
-		if c.Use != plan.LeftOut {
+		if c.Use != plan.Ejected {
 			continue
 		}
-		if i, found := find(others, c.Protocol, c.At); !found || others[i].Use != plan.LeftOut {
+		if i, found := find(others, c.Protocol, c.At); !found || others[i].Use != plan.Ejected {
 			list = append(list, c.At)
 		}
 	}

@@ -156,7 +156,7 @@ func TestMembersWord(t *testing.T) {
 	}
 }
 
-// TestMoves: which endpoints a plan leaves out that the one before did not, and which return. The protocols do not mix.
+// TestMoves: which endpoints a plan ejects that the one before did not, and which return. The protocols do not mix.
 func TestMoves(t *testing.T) {
 	w := newWorld(t, checksOnly)
 	for i, tt := range []struct {
@@ -164,10 +164,10 @@ func TestMoves(t *testing.T) {
 		out, back int
 	}{
 		{plan.InUse, plan.InUse, 0, 0},
-		{plan.InUse, plan.LeftOut, 1, 0},
-		{plan.LeftOut, plan.LeftOut, 1, 0},
-		{plan.LeftOut, plan.KeptLast, 0, 1},
-		{plan.LeftOut, plan.InUse, 0, 0},
+		{plan.InUse, plan.Ejected, 1, 0},
+		{plan.Ejected, plan.Ejected, 1, 0},
+		{plan.Ejected, plan.KeptLast, 0, 1},
+		{plan.Ejected, plan.InUse, 0, 0},
 		{plan.KeptShare, plan.InUse, 0, 1},
 	} {
 		w.Set(shop(func(*state.Service) {}), nil, []plan.Choice{

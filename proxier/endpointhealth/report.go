@@ -254,7 +254,7 @@ type Status struct {
 	checks.Suspect                // Hold is also that of a check or of a plan; Since may be unknown; of a backup, Why is about its use
 	Protocol       state.Protocol // an endpoint under suspicion is one of TCP
 	State          State
-	Ejected        bool // the plan of the Service leaves it out
+	Ejected        bool // by the plan of the Service
 }
 
 // Compare orders by endpoint, then by state.
@@ -270,7 +270,7 @@ func suspects(l *ledger, of state.Name) (list []Status) {
 		if is := l.services[r.Service]; is != nil && is.ejects {
 			i, found := find(is.choices, state.TCP, r.At)
 			if why = checks.Limit; found {
-				s.Ejected, why = is.choices[i].Use == plan.LeftOut, cmp.Or(holdOfUse(is.choices[i].Use), why)
+				s.Ejected, why = is.choices[i].Use == plan.Ejected, cmp.Or(holdOfUse(is.choices[i].Use), why)
 			}
 		}
 		if r.Down {

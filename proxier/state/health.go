@@ -16,7 +16,7 @@ type Failure struct {
 	At       netip.AddrPort
 	Since    time.Time
 	// Sure means that the endpoint, or its host, has answered, and the answer is bad. Silence may be the fault of the
-	// network of this node, or of a network policy, so no more than a share of a pool is left out because of it.
+	// network of this node, or of a network policy, so no more than a share of a pool is ejected because of it.
 	Sure bool
 	// Accepts means that the endpoint accepts TCP connections, and only what it says is bad: no connection waits for an answer.
 	Accepts bool
