@@ -416,7 +416,7 @@ func TestTenantsReadNoDetail(t *testing.T) {
 	var got []string
 	for i, later := range []time.Duration{0, time.Minute, 9 * time.Minute, 11 * time.Minute} {
 		r := Report{Notes: []checks.Note{{
-			Kind: checks.CheckFails, At: begin.Add(later), Why: "HTTP status 500", Services: []state.Name{web}, Question: probe.Question{
+			Kind: checks.CheckFails, At: begin.Add(later), Why: "HTTP status 500", Services: []state.Name{web}, Question: &probe.Question{
 				Target: probe.Target{At: at(byte(i % 3)), Protocol: state.TCP}, Check: state.HealthCheck{Kind: state.CheckHTTP},
 			},
 		}}}

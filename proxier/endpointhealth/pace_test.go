@@ -40,7 +40,7 @@ func TestTenantLeavesLines(t *testing.T) {
 	for _, namespace := range []string{"tenant", "shop"} {
 		name, list := state.Name{Namespace: namespace, Name: "x"}, []netip.AddrPort{at(1)}
 		r.Moves = append(r.Moves, Move{Service: name, Out: list}, Move{Service: name, Back: list})
-		r.Notes = append(r.Notes, checks.Note{Kind: checks.CheckFails, Services: []state.Name{name}})
+		r.Notes = append(r.Notes, checks.Note{Kind: checks.CheckFails, Question: &probe.Question{}, Services: []state.Name{name}})
 	}
 	r.Notes = append(r.Notes, checks.Note{Kind: checks.NetworkLost})
 	w.reporter.write(&r)

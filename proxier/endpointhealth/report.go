@@ -165,7 +165,7 @@ func (l *reporter) writeMove(name state.Name, text string, list []netip.AddrPort
 
 // writeCheck logs that an endpoint fails its check, or passes again.
 func (l *reporter) writeCheck(r *Report, n *checks.Note) {
-	q, namespace := &n.Question, n.Services[0].Namespace
+	q, namespace := n.Question, n.Services[0].Namespace
 	attrs := []any{
 		"endpoint", q.At.String(), "protocol", q.Protocol.String(), "check", q.Check.Kind.String(),
 		"object", n.Services[0].String(), "services", len(n.Services),

@@ -286,7 +286,9 @@ type Question struct {
 // Due returns the questions whose time has come, as many as the rates allow. The caller asks each of them, and reports the end
 // with Answered.
 func (c *Checker) Due(now time.Time) (list []Question) {
-	for _, e := range c.line.Due(now) {
+	due := c.line.Due(now)
+	list = make([]Question, 0, len(due))
+	for _, e := range due {
 		k, _ := e.next()
 		// Up to a tenth more, so that nodes and endpoints do not ask at the same time.
 		e.asked, k.next = now, now.Add(k.asks.Interval+time.Duration(c.Jitter()*float64(k.asks.Interval)/10))
@@ -330,7 +332,7 @@ func (c *Checker) turn(k *Check, down bool, now time.Time) {
 	}
 	c.touch(k)
 	c.Note(Note{
-		Kind: kind, At: now, Question: probe.Question{Target: k.of.target, Check: k.asks}, Why: k.Why,
+		Kind: kind, At: now, Question: &probe.Question{Target: k.of.target, Check: k.asks}, Why: k.Why,
 		Services: slices.SortedFunc(maps.Keys(k.users), state.Name.Compare),
 	})
 }

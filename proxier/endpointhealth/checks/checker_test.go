@@ -125,7 +125,7 @@ func TestRiseAndFall(t *testing.T) {
 			if i > 0 || down {
 				why = answerIs(false).Why
 			}
-			want := Note{Kind: kind, At: now, Question: probe.Question{Target: target(0), Check: *check}, Why: why, Services: []state.Name{web}}
+			want := Note{Kind: kind, At: now, Question: &probe.Question{Target: target(0), Check: *check}, Why: why, Services: []state.Name{web}}
 			if !reflect.DeepEqual(notes[0], want) {
 				t.Errorf("step %d: told %+v, want %+v", i, notes[0], want)
 			}

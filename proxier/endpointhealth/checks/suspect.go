@@ -111,7 +111,7 @@ type Note struct {
 	// Service only; what happens to the network of this node, and to a check, about none.
 	Suspect Suspect
 	// A check has these.
-	Question probe.Question
+	Question *probe.Question
 	Why      string
 	Services []state.Name // that ask for the check, sorted
 }
