@@ -230,7 +230,7 @@ func TestReportsAreGathered(t *testing.T) {
 	}
 }
 
-// TestLargeServiceUnderSuspicion: a tenant has a Service with very many endpoints, and thousands of them come under checks. To
+// TestLargeServiceUnderSuspicion: a tenant has a Service with very many endpoints, and thousands of them come under suspicion. To
 // find out whose they are, and to write another Service with the same endpoints, takes no time that others would notice.
 func TestLargeServiceUnderSuspicion(t *testing.T) {
 	const size, suspected = 20_000, checks.MaxOfTenant / 4
@@ -273,7 +273,7 @@ func TestLargeServiceUnderSuspicion(t *testing.T) {
 	}
 }
 
-// TestManyPorts: a tenant has a Service with very many endpoints at a hundred ports each, one of which is under checks. His next
+// TestManyPorts: a tenant has a Service with very many endpoints at a hundred ports each, one of which is under suspicion. His next
 // plan, and the search for witnesses and for endpoints of a dead node, take about as long as with one port.
 func TestManyPorts(t *testing.T) {
 	cost := func(ports uint16) (best time.Duration) {

@@ -16,7 +16,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// TestLook: what the kernel noticed comes under checks. With the detection off, the kernel is not asked.
+// TestLook: what the kernel noticed comes under suspicion. With the detection off, the kernel is not asked.
 func TestLook(t *testing.T) {
 	asked := 0
 	notice := func(o *Options) {

@@ -138,7 +138,7 @@ func (m *Monitor) suspect(list []Suspicion) {
 	}
 }
 
-// suspectSiblings puts the other endpoints of nodes that do not answer under checks.
+// suspectSiblings puts the other endpoints of nodes that do not answer under suspicion.
 func (m *Monitor) suspectSiblings() {
 	now := time.Now()
 	found := m.walker.findSiblings(now)
