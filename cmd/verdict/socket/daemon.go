@@ -109,7 +109,7 @@ func (d *Daemon) Endpoints(service string) ([]Endpoint, error) {
 			break
 		}
 		e := Endpoint{Port: f.Port, Addr: f.Addr.String(), Node: f.Node, OutOfCluster: f.OutOfCluster, OutOfLocal: f.OutOfLocal}
-		e.remark(statusesAt(outliers, f.Addr, f.Protocol), svc.Name, now)
+		e.remark(statusesAt(outliers, f.Addr, f.Protocol), now)
 		out = append(out, e)
 	}
 	return out, nil
@@ -136,7 +136,7 @@ func (d *Daemon) Outlying() []Outlier {
 	}
 	list, now := d.Outliers.Statuses(state.Name{}), time.Now()
 	for i := range list[:min(len(list), maxEndpoints)] {
-		out = append(out, outlying(&list[i], state.Name{}, now))
+		out = append(out, outlying(&list[i], now))
 	}
 	return out
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
-	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // Outlier is one thing that is known of an endpoint: it does not answer, fails its check, or is a backup.
@@ -32,12 +31,12 @@ type Outlier struct {
 	Text       string `json:"text"`          // what people read about it
 }
 
-// outlying describes a status. Its text is as seen from a Service, or from anywhere if the name is empty.
-func outlying(s *endpointhealth.Status, from state.Name, now time.Time) Outlier {
+// outlying describes a status.
+func outlying(s *endpointhealth.Status, now time.Time) Outlier {
 	out := Outlier{
 		Addr: s.At.String(), Protocol: s.Protocol.String(), Node: s.Word.Node, State: s.State.String(), Since: s.Since,
 		Why: s.Why, Hold: string(s.Hold), Services: []string{s.Service.String()}, Bad: s.State.Bad(),
-		StillReady: s.StillReady, Text: textOf(s, from, now),
+		StillReady: s.StillReady, Text: textOf(s, now),
 	}
 	if s.Ejected {
 		out.Ejected = out.Services
@@ -48,37 +47,27 @@ func outlying(s *endpointhealth.Status, from state.Name, now time.Time) Outlier 
 	return out
 }
 
-// ejected reports whether a Service ejects the endpoint, or any Service if the name is empty.
-func ejected(s *endpointhealth.Status, from state.Name) bool {
-	return s.Ejected && (from == s.Service || from == state.Name{})
-}
-
-// noNew reports whether the endpoint gets no new connections from a Service.
-func noNew(s *endpointhealth.Status, from state.Name) bool {
-	switch s.State {
-	case endpointhealth.StateFailing:
-		return s.Hold == checks.None
-	case endpointhealth.StateBackupIdle:
-		return true
-	}
-	return ejected(s, from)
-}
-
 // textOf is what people read about an endpoint: what it is, since when, and why.
-func textOf(s *endpointhealth.Status, from state.Name, now time.Time) string {
-	text := s.State.String()
+func textOf(s *endpointhealth.Status, now time.Time) string {
+	text, why := s.State.String(), s.Why
 	switch {
 	case s.State == endpointhealth.StateFailing:
 		text = "fails its check"
-	case ejected(s, from):
+	case s.Ejected:
 		text = "ejected"
+	}
+	if s.State.Noticed() {
+		why = [...]string{
+			checks.Unanswered: "clients had no answer", checks.Refusing: "it reset connections",
+			checks.SameNode: "another endpoint of its node did not answer",
+		}[s.Reason]
 	}
 	if !s.Since.IsZero() {
 		text += " for " + now.Sub(s.Since).Round(time.Second).String()
 	}
-	text += ": " + whyOf(s)
+	text += ": " + why
 	switch {
-	case s.Hold == checks.None || ejected(s, from):
+	case s.Hold == checks.None || s.Ejected:
 	case s.State == endpointhealth.StateFailing:
 		text += "; it gets connections all the same: " + string(s.Hold)
 	default:
@@ -90,25 +79,15 @@ func textOf(s *endpointhealth.Status, from state.Name, now time.Time) string {
 	return text
 }
 
-func whyOf(s *endpointhealth.Status) string {
-	switch {
-	case !s.State.Noticed():
-		return s.Why
-	case s.Reason == checks.Unanswered:
-		return "clients had no answer"
-	case s.Reason == checks.Refusing:
-		return "it reset connections"
-	}
-	return "another endpoint of its node did not answer"
-}
-
 // remark says of an endpoint what the statuses of its Service say.
-func (e *Endpoint) remark(list []endpointhealth.Status, from state.Name, now time.Time) {
+func (e *Endpoint) remark(list []endpointhealth.Status, now time.Time) {
 	var texts []string
 	for i := range list {
 		s := &list[i]
-		texts = append(texts, textOf(s, from, now))
-		e.Bad, e.NoNew = e.Bad || s.State.Bad(), e.NoNew || noNew(s, from)
+		texts = append(texts, textOf(s, now))
+		e.Bad = e.Bad || s.State.Bad()
+		e.NoNew = e.NoNew || s.Ejected || s.State == endpointhealth.StateBackupIdle ||
+			s.State == endpointhealth.StateFailing && s.Hold == checks.None
 	}
 	e.Remark = strings.Join(texts, "; ")
 }

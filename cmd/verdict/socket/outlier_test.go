@@ -10,11 +10,6 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-var (
-	ejects   = state.Name{Namespace: "shop", Name: "ejects"}
-	observes = state.Name{Namespace: "shop", Name: "observes"}
-)
-
 // TestText: what people read has since when and why, and no time for what never began.
 func TestText(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
@@ -24,38 +19,35 @@ func TestText(t *testing.T) {
 		return checks.Suspect{Record: checks.Record{Since: since, Why: text}, Hold: hold}
 	}
 	dead := endpointhealth.Status{
-		Suspect: checks.Suspect{Member: checks.Member{Service: ejects}, Record: began}, State: endpointhealth.StateFailed, Ejected: true,
+		Suspect: checks.Suspect{Record: began}, State: endpointhealth.StateFailed, Ejected: true,
 	}
 	held := endpointhealth.Status{
 		Suspect: checks.Suspect{Record: began, Reason: checks.Refusing, Hold: checks.Limit, StillReady: true}, State: endpointhealth.StateFailed,
 	}
 	for _, tt := range []struct {
 		is         endpointhealth.Status
-		from       state.Name
 		want       string
 		bad, noNew bool
 	}{
-		{endpointhealth.Status{State: endpointhealth.StateSuspected, Suspect: checks.Suspect{Record: began, Reason: checks.SameNode}}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateSuspected, Suspect: checks.Suspect{Record: began, Reason: checks.SameNode}},
 			"suspected for 1m30s: another endpoint of its node did not answer", true, false},
-		{dead, ejects, "ejected for 1m30s: clients had no answer", true, true},
-		{dead, observes, "failed for 1m30s: clients had no answer", true, false},
-		{dead, state.Name{}, "ejected for 1m30s: clients had no answer", true, true},
-		{held, ejects, "failed for 1m30s: it reset connections; not ejected: no more of the pool may be ejected; " +
+		{dead, "ejected for 1m30s: clients had no answer", true, true},
+		{held, "failed for 1m30s: it reset connections; not ejected: no more of the pool may be ejected; " +
 			"its slice still calls it ready: perhaps only this node cannot reach it", true, false},
-		{endpointhealth.Status{State: endpointhealth.StateFailing, Suspect: why(ago, "HTTP status 503", checks.None)}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateFailing, Suspect: why(ago, "HTTP status 503", checks.None)},
 			"fails its check for 1m30s: HTTP status 503", true, true},
-		{endpointhealth.Status{State: endpointhealth.StateFailing, Suspect: why(ago, "connection refused", checks.NobodyGood)}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateFailing, Suspect: why(ago, "connection refused", checks.NobodyGood)},
 			"fails its check for 1m30s: connection refused; it gets connections all the same: no endpoint is good", true, false},
-		{endpointhealth.Status{State: endpointhealth.StateBackupIdle, Suspect: why(time.Time{}, "another endpoint is good", checks.None)}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateBackupIdle, Suspect: why(time.Time{}, "another endpoint is good", checks.None)},
 			"backup, not used: another endpoint is good", false, true},
-		{endpointhealth.Status{State: endpointhealth.StateBackupInUse, Suspect: why(ago, "no other endpoint is good", checks.None)}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateBackupInUse, Suspect: why(ago, "no other endpoint is good", checks.None)},
 			"backup, in use for 1m30s: no other endpoint is good", false, false},
 	} {
 		var e Endpoint
-		if e.remark([]endpointhealth.Status{tt.is}, tt.from, now); e.Remark != tt.want || e.Bad != tt.bad || e.NoNew != tt.noNew {
+		if e.remark([]endpointhealth.Status{tt.is}, now); e.Remark != tt.want || e.Bad != tt.bad || e.NoNew != tt.noNew {
 			t.Errorf("%q, bad %t, no new connections %t\nwant %q, %t, %t", e.Remark, e.Bad, e.NoNew, tt.want, tt.bad, tt.noNew)
 		}
-		if o := outlying(&tt.is, tt.from, now); o.Text != tt.want || (o.Reason == "") == (o.Why == "") {
+		if o := outlying(&tt.is, now); o.Text != tt.want || (o.Reason == "") == (o.Why == "") {
 			t.Errorf("%+v, want the text %q", o, tt.want)
 		}
 	}

@@ -190,7 +190,6 @@ type witness struct {
 	wanted, asking bool
 	latest         Witnesses
 	at             time.Time // of the latest answer
-	lost           bool      // a note said that the network is lost
 }
 
 func (w *witness) fresh(now time.Time) bool { return !w.at.IsZero() && now.Sub(w.at) < freshWitness }
@@ -208,20 +207,19 @@ func (w *witness) hold(e *Suspect, now time.Time) Hold {
 
 // Witnessed records what the witnesses answered.
 func (d *Detector) Witnessed(w Witnesses, now time.Time) {
-	d.witness.asking, d.witness.wanted = false, false
-	d.witness.latest, d.witness.at = w, now
+	before := d.witness.latest
+	d.witness = witness{latest: w, at: now}
 	for e := range d.all {
 		if e.Down && e.Hold == Asking {
 			d.setHold(e, d.witness.hold(e, now), now)
 		}
 	}
-	if lost := w == AllSilent; lost != d.witness.lost {
-		d.witness.lost = lost
-		kind := NetworkBack
-		if lost {
-			kind = NetworkLost
-		}
-		d.Note(Note{Kind: kind, At: now})
+	switch {
+	case before == w:
+	case w == AllSilent:
+		d.Note(Note{Kind: NetworkLost, At: now})
+	case before == AllSilent:
+		d.Note(Note{Kind: NetworkBack, At: now})
 	}
 }
 
