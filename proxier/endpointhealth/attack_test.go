@@ -324,7 +324,7 @@ func TestEndOfProcess(t *testing.T) {
 	w.now = w.now.Add(time.Minute)
 	for _, q := range w.checks.Due(w.now) {
 		if q.At != at(3) {
-			w.asker.ends <- func() { w.checked(q, probe.Answer{Fault: probe.Refused}) }
+			w.asker.ends <- func() { w.answered(q, probe.Answer{Fault: probe.Refused}) }
 		}
 	}
 	ended, end := context.WithCancel(t.Context())

@@ -156,14 +156,15 @@ func (m *Monitor) ask(ctx context.Context) {
 	questions := append(m.suspects.Due(now), m.checks.Due(now)...)
 	m.mu.Unlock()
 	for _, q := range questions {
-		switch {
-		case q.Doubts != nil:
+		if q.Doubts != nil {
 			go m.asker.witness(ctx, m.walker.witnesses(q.Doubts), func(w checks.Witnesses) { m.witnessed(w); m.goOn(ctx) })
-		case q.Suspect != nil:
-			go m.asker.one(ctx, &q.Question, func(a probe.Answer) { m.inquired(q, a); m.goOn(ctx) })
-		default:
-			go m.asker.one(ctx, &q.Question, func(a probe.Answer) { m.checked(q, a) })
+			continue
 		}
+		go m.asker.one(ctx, &q.Question, func(a probe.Answer) {
+			if m.answered(q, a); q.Suspect != nil {
+				m.goOn(ctx)
+			}
+		})
 	}
 }
 
@@ -175,29 +176,27 @@ func (m *Monitor) goOn(ctx context.Context) {
 	}
 }
 
-func (m *Monitor) checked(q checks.Question, a probe.Answer) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.checks.Answered(q, a, time.Now())
-	m.report.heard(&q, a)
-}
-
 func (m *Monitor) looked(q checks.Question, a probe.Answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.looks.Answered(q, a, time.Now())
 }
 
-func (m *Monitor) inquired(q checks.Question, a probe.Answer) {
+// answered takes the answer to a check or a suspicion.
+func (m *Monitor) answered(q checks.Question, a probe.Answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.report.heard(&q, a)
+	if q.Suspect == nil {
+		m.checks.Answered(q, a, time.Now())
+		return
+	}
 	is := m.ledger.services[q.Suspect.Service]
 	refuses := q.Suspect.Reason == checks.Refusing && a.Fault == probe.Refused // clients, and this node
 	m.suspects.Answered(q, a.Fault, is.reaches(q.At, refuses), time.Now())
 	if look := is.look(q.At); look != nil && a.Good() {
 		look.Passed = true
 	}
-	m.report.heard(&q, a)
 }
 
 func (m *Monitor) witnessed(w checks.Witnesses) {

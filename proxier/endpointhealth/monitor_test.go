@@ -106,7 +106,7 @@ func (w *world) settle(name state.Name) []netip.AddrPort {
 		questions, inquiries, looks := w.checks.Due(now), w.suspects.Due(now), w.looks.Due(now)
 		w.mu.Unlock()
 		for _, q := range questions {
-			w.checked(q, w.answerOf(q.At))
+			w.answered(q, w.answerOf(q.At))
 		}
 		for _, q := range looks {
 			w.looked(q, w.answerOf(q.At))
@@ -115,7 +115,7 @@ func (w *world) settle(name state.Name) []netip.AddrPort {
 			if q.Doubts != nil {
 				w.witnessed(checks.SomeAnswer)
 			} else {
-				w.inquired(q, w.answerOf(q.At))
+				w.answered(q, w.answerOf(q.At))
 			}
 		}
 		w.publish(now)
