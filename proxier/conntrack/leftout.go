@@ -64,7 +64,7 @@ func leftOutOf(p *plan.Service) (list []netip.AddrPort) {
 		return nil
 	}
 	for i := range p.Choices {
-		if c := &p.Choices[i]; c.Use == plan.LeftOut && c.Protocol == state.TCP && !c.Accepts {
+		if c := &p.Choices[i]; c.Use == plan.Ejected && c.Protocol == state.TCP && !c.Accepts {
 			list = append(list, c.At)
 		}
 	}

@@ -73,7 +73,7 @@ func leavesOut(family state.Family, at, endpoint netip.AddrPort) *plan.Service {
 		Ports: []plan.Port{{
 			Family: family, Protocol: state.TCP, Frontends: []plan.Frontend{{Frontend: serviceport.Frontend{Addr: at.Addr(), Port: at.Port()}}},
 		}},
-		Choices: []plan.Choice{{Protocol: state.TCP, At: endpoint, Use: plan.LeftOut}},
+		Choices: []plan.Choice{{Protocol: state.TCP, At: endpoint, Use: plan.Ejected}},
 	}
 }
 

@@ -20,11 +20,11 @@ func TestLeftOutOnce(t *testing.T) {
 			{Family: state.IPv4, Protocol: state.TCP, Frontends: []plan.Frontend{{Frontend: serviceport.Frontend{Addr: at(99).Addr(), Port: 80}}, {Frontend: serviceport.Frontend{Port: 30080}}}},
 		}}
 		for _, i := range endpoints {
-			p.Choices = append(p.Choices, plan.Choice{Protocol: state.TCP, At: at(i), Use: plan.LeftOut},
-				plan.Choice{Protocol: state.UDP, At: at(i), Use: plan.LeftOut})
+			p.Choices = append(p.Choices, plan.Choice{Protocol: state.TCP, At: at(i), Use: plan.Ejected},
+				plan.Choice{Protocol: state.UDP, At: at(i), Use: plan.Ejected})
 		}
 		// This one accepts connections, so none of them waits for an answer.
-		p.Choices = append(p.Choices, plan.Choice{Protocol: state.TCP, At: at(4), Use: plan.LeftOut, Accepts: true})
+		p.Choices = append(p.Choices, plan.Choice{Protocol: state.TCP, At: at(4), Use: plan.Ejected, Accepts: true})
 		return p
 	}
 	tr := NewTracker()

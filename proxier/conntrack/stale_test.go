@@ -360,7 +360,7 @@ func TestRangeOfPlace(t *testing.T) {
 func TestRangeUnanswered(t *testing.T) {
 	tr := NewTracker()
 	p := service("tcp 10.96.0.10:5000-6000>")
-	p.Choices = []plan.Choice{{At: netip.MustParseAddrPort("10.0.0.1:5000"), Protocol: state.TCP, Use: plan.LeftOut}}
+	p.Choices = []plan.Choice{{At: netip.MustParseAddrPort("10.0.0.1:5000"), Protocol: state.TCP, Use: plan.Ejected}}
 	tr.Set(name("web"), p)
 	s := tr.LeftOut("shop")
 	for line, want := range map[string]bool{

@@ -218,7 +218,7 @@ func TestTenantLeavesTurnsForFirstLooks(t *testing.T) {
 		for _, q := range list {
 			l.Answered(q, probe.Answer{}, now)
 		}
-		now = now.Add(lookPeriod)
+		now = now.Add(noticePeriod)
 	}
 	if looked != len(many)+1 {
 		t.Errorf("%d endpoints are looked at, want %d", looked, len(many)+1)

@@ -16,7 +16,6 @@ import (
 	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -118,14 +117,14 @@ func suspectThousand(t *testing.T, folder string, share float64) {
 	const many = 1024 // fewer than as many as a namespace can have
 	w.checks.Set(state.Name{Namespace: "bank", Name: "web"}, tcpCheck(), []probe.Target{target(0)}, start)
 	for i := range many {
-		w.suspects.Suspect(numbered(i, 80), suspicion.Unanswered, []suspicion.Member{{Service: web}}, start)
+		w.suspects.Suspect(numbered(i, 80), checks.Unanswered, []checks.Member{{Service: web}}, start)
 	}
 	inquiries, asked := 0, 0
 	for now := start; now.Before(start.Add(seconds * time.Second)); now = now.Add(checkPause) {
 		for list := w.suspects.Due(now); len(list) > 0; list = w.suspects.Due(now) {
 			for _, q := range list {
-				if q.Witnesses {
-					w.suspects.Witnessed(suspicion.SomeAnswer, now)
+				if q.Doubts != nil {
+					w.suspects.Witnessed(checks.SomeAnswer, now)
 					continue
 				}
 				inquiries++
@@ -224,9 +223,9 @@ func TestReportsAreGathered(t *testing.T) {
 	}
 	passed := 0
 	for i := range w.reports {
-		passed += w.reports[i].Checks.Passed
+		passed += w.reports[i].Answers[Answer{Kind: state.CheckTCP}]
 	}
-	if most := int(time.Since(began)/lookPeriod) + 1; len(w.reports) > most || passed < 20 {
+	if most := int(time.Since(began)/noticePeriod) + 1; len(w.reports) > most || passed < 20 {
 		t.Errorf("%d reports of %d answers, at most %d", len(w.reports), passed, most)
 	}
 }
@@ -234,7 +233,7 @@ func TestReportsAreGathered(t *testing.T) {
 // TestLargeServiceUnderSuspicion: a tenant has a Service with very many endpoints, and thousands of them come under suspicion. To
 // find out whose they are, and to write another Service with the same endpoints, takes no time that others would notice.
 func TestLargeServiceUnderSuspicion(t *testing.T) {
-	const size, suspected = 20_000, suspicion.MaxOfTenant / 4
+	const size, suspected = 20_000, checks.MaxOfTenant / 4
 	w := newWorld(t, func(o *Options) { o.Settings.OutlierDetection = config.OutlierObserve })
 	write := func(name string) (svc *state.Service, list []*state.Slice) {
 		svc = &state.Service{Name: state.Name{Namespace: "tenant", Name: name}}
@@ -254,19 +253,19 @@ func TestLargeServiceUnderSuspicion(t *testing.T) {
 	}
 	write("first")
 	began := time.Now()
-	unknown := map[netip.AddrPort][]suspicion.Member{}
+	unknown := map[netip.AddrPort][]checks.Member{}
 	for i := range suspected {
 		unknown[numbered(i, 80)] = nil
 	}
 	w.walker.findMembers(unknown)
 	for at, members := range unknown {
-		w.suspects.Suspect(at, suspicion.Unanswered, members, began)
+		w.suspects.Suspect(at, checks.Unanswered, members, began)
 	}
 	for range 3 {
 		svc, list := write("second")
 		w.Set(svc, list, nil)
 	}
-	if n := len(w.suspects.Records(state.Name{Namespace: "tenant", Name: "second"})); n != suspected {
+	if n := len(w.suspects.Suspects(state.Name{Namespace: "tenant", Name: "second"})); n != suspected {
 		t.Fatalf("the second Service has %d endpoints under suspicion, want %d", n, suspected)
 	}
 	if took := time.Since(began); took > 10*time.Second {
@@ -301,7 +300,7 @@ func TestManyPorts(t *testing.T) {
 			w.walker.witnesses(nil)
 			best = min(best, time.Since(began))
 		}
-		if len(w.suspects.Records(state.Name{})) != 1 {
+		if len(w.suspects.Suspects(state.Name{})) != 1 {
 			t.Fatal("nothing is under suspicion")
 		}
 		return best
@@ -325,7 +324,7 @@ func TestEndOfProcess(t *testing.T) {
 	w.now = w.now.Add(time.Minute)
 	for _, q := range w.checks.Due(w.now) {
 		if q.At != at(3) {
-			w.asker.ends <- func() { w.checked(q, probe.Answer{Fault: probe.Refused}) }
+			w.asker.ends <- func() { w.answered(q, probe.Answer{Fault: probe.Refused}) }
 		}
 	}
 	ended, end := context.WithCancel(t.Context())
@@ -346,21 +345,21 @@ func TestSuspicionsOfManyNamespaces(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Cost = func(state.CheckKind) time.Duration { return cost } })
 	for i := range namespaces * each {
 		name := state.Name{Namespace: fmt.Sprint("evil-", i%namespaces), Name: "web"}
-		w.suspects.Suspect(numbered(i, 80), suspicion.Unanswered, []suspicion.Member{{Service: name}}, start)
+		w.suspects.Suspect(numbered(i, 80), checks.Unanswered, []checks.Member{{Service: name}}, start)
 	}
 	var asked []time.Time // the endpoint of the other tenant
 	late, bank, victim := start.Add(seconds*time.Second/2), state.Name{Namespace: "bank", Name: "web"}, numbered(60_000, 80)
 	inquiries := 0
 	for now := start; now.Before(start.Add(seconds * time.Second)); now = now.Add(checkPause) {
 		if now.Equal(late) {
-			w.suspects.Suspect(victim, suspicion.Unanswered, []suspicion.Member{{Service: bank}}, now)
+			w.suspects.Suspect(victim, checks.Unanswered, []checks.Member{{Service: bank}}, now)
 		}
 		for list := w.suspects.Due(now); len(list) > 0; list = w.suspects.Due(now) {
 			for _, q := range list {
 				answer := probe.NoFault // and a client raises the suspicion again
 				switch {
-				case q.Witnesses:
-					w.suspects.Witnessed(suspicion.SomeAnswer, now)
+				case q.Doubts != nil:
+					w.suspects.Witnessed(checks.SomeAnswer, now)
 					continue
 				case q.At == victim:
 					asked, answer = append(asked, now), probe.Refused
@@ -371,7 +370,7 @@ func TestSuspicionsOfManyNamespaces(t *testing.T) {
 		}
 		for i := range namespaces * each {
 			name := state.Name{Namespace: fmt.Sprint("evil-", i%namespaces), Name: "web"}
-			w.suspects.Suspect(numbered(i, 80), suspicion.Unanswered, []suspicion.Member{{Service: name}}, now)
+			w.suspects.Suspect(numbered(i, 80), checks.Unanswered, []checks.Member{{Service: name}}, now)
 		}
 	}
 	if spent := time.Duration(inquiries) * cost; spent > seconds*time.Second/8 || spent < seconds*time.Second/12 {
@@ -386,14 +385,14 @@ func TestSuspicionsOfManyNamespaces(t *testing.T) {
 // that does not answer has a host.
 func TestEventTellsNoHost(t *testing.T) {
 	w := newWorld(t, func(*Options) {})
-	for mode, other := range map[state.OutlierMode]suspicion.Hold{
-		state.OutlierEject: suspicion.NeverReached, state.OutlierObserve: suspicion.None,
+	for mode, other := range map[state.OutlierMode]checks.Hold{
+		state.OutlierEject: checks.NeverReached, state.OutlierObserve: checks.None,
 	} {
 		w.Store.SetService(shop(func(s *state.Service) { s.Outliers.Mode = mode }), nil)
-		says := func(h suspicion.Hold) string {
-			return w.reporter.describe(&suspicion.Record{Member: suspicion.Member{Service: web}, At: at(1), Hold: h})
+		says := func(h checks.Hold) string {
+			return w.reporter.describe(&checks.Suspect{Member: checks.Member{Service: web}, At: at(1), Hold: h})
 		}
-		if alive, dead := says(suspicion.HostAlive), says(other); alive != dead {
+		if alive, dead := says(checks.HostAlive), says(other); alive != dead {
 			t.Errorf("the Event of an address with a host: %s\nof one without: %s", alive, dead)
 		}
 	}
@@ -411,9 +410,9 @@ func TestFullSets(t *testing.T) {
 		w := newWorld(t, func(o *Options) {
 			o.Suspicions = func(bool) ([]Suspicion, error) { reads++; return full, nil }
 		})
-		for range seconds * time.Second / lookPeriod {
-			w.look(t.Context())
-			<-time.After(lookPeriod)
+		for range seconds * time.Second / noticePeriod {
+			w.notice(t.Context())
+			<-time.After(noticePeriod)
 		}
 		least, most := seconds*time.Second/timeout, seconds*time.Second/16/(50*time.Millisecond)
 		if n := time.Duration(reads); n < 2*least || n > most {

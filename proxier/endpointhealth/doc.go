@@ -1,14 +1,14 @@
 // Package endpointhealth finds out which endpoints serve, and writes it into the store. Package plan decides which endpoints
 // of a pool get connections.
 //
-//	kernel: connections       package suspicion       failed ---+
+//	kernel: connections       checks.Detector         failed ---+
 //	without a reply       --------------------------------------+  ledger
 //	                                                            +-----------> state.Store.SetHealth
-//	Services that ask for     package checks                    |
+//	Services that ask for     checks.Checker                    |
 //	active checks         -------------------------> failing ---+
 //
-// A suspicion is a check that begins with an event. Both count answers by checks.Record, wait in a schedule.Line, are saved and restored
-// as state.Failure, and mean the same for a pool (ledger.go). What differs:
+// A suspicion is a check that begins with an event. Both count answers by checks.Record, wait in a schedule.Line, tell of the same
+// checks.Note, are saved and restored as state.Failure, and mean the same for a pool (ledger.go). What differs:
 //
 //	               a check                              a suspicion
 //	begins, ends   with the wish of a Service           with what the kernel noticed; with good answers
@@ -18,7 +18,7 @@
 //	does not       while it and all others elsewhere    while it never answered, unless it refuses clients as well and others
 //	count          never answered                       answered; its silence while witnesses are silent, or many nodes' fall
 //
-// Packages suspicion and checks decide, and do nothing else. This package has what they need: it reads the kernel, asks by
+// Package checks decides, and does nothing else. This package has what they need: it reads the kernel, asks by
 // means of package prober, looks up Services and slices, and tells people. Questions have a cost, and the node and each
 // namespace have a rate: what comes beyond it is late.
 //

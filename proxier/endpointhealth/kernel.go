@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -20,20 +20,20 @@ type kernel struct {
 }
 
 const (
-	// lookPeriod is how often a Monitor reads what the kernel noticed.
-	lookPeriod = 200 * time.Millisecond
+	// noticePeriod is how often a Monitor reads what the kernel noticed.
+	noticePeriod = 200 * time.Millisecond
 	// elementTime is how long it takes to read one suspicion: 25 ms for 16,384, and to judge it.
 	elementTime = 2 * time.Microsecond
 )
 
-// look returns what the kernel noticed since the last call, and about how much processor time that took. The time is not measured:
-// on a busy node, a look waits for a processor more often than it has one.
-func (k *kernel) look() ([]Suspicion, time.Duration) {
+// read returns what the kernel noticed since the last call, and about how much processor time that took. The time is not measured:
+// on a busy node, a reading waits for a processor more often than it has one.
+func (k *kernel) read() ([]Suspicion, time.Duration) {
 	list, err := k.Suspicions(k.refusals.Load())
 	if failed := err != nil; failed != k.failing {
 		k.failing = failed
 		if failed {
-			k.Log.Error("cannot read which endpoints do not answer; trying again", "every", lookPeriod, "error", err)
+			k.Log.Error("cannot read which endpoints do not answer; trying again", "every", noticePeriod, "error", err)
 		} else {
 			k.Log.Info("reading which endpoints do not answer works again")
 		}
@@ -72,25 +72,20 @@ func (a *asker) one(ctx context.Context, q *probe.Question, end func(probe.Answe
 	a.end(ctx, func() { end(answer) })
 }
 
-// suspected is the question of this node to an endpoint that clients have doubts about.
-func suspected(at netip.AddrPort) *probe.Question {
-	return &probe.Question{Target: probe.Target{Protocol: state.TCP, At: at}}
-}
-
 // witness asks witnesses, until their answers decide. API servers need no permit.
-func (a *asker) witness(ctx context.Context, list []witness, end func(suspicion.Witnesses)) {
+func (a *asker) witness(ctx context.Context, list []witness, end func(checks.Witnesses)) {
 	answers, asked := make(chan witness, len(list)), map[string]bool{}
 	for _, of := range list {
 		asked[of.namespace] = true
 		go func() {
-			of.fault = a.Ask(ctx, suspected(of.at)).Fault
+			of.fault = a.Ask(ctx, &probe.Question{Target: probe.Target{Protocol: state.TCP, At: of.at}}).Fault
 			answers <- of
 		}()
 	}
 	v := votes{heard: map[string]bool{}}
 	for range list {
 		v.add(<-answers)
-		if v.server == suspicion.SomeAnswer || !asked[""] && v.say(len(asked)) == suspicion.SomeAnswer {
+		if v.server == checks.SomeAnswer || !asked[""] && v.say(len(asked)) == checks.SomeAnswer {
 			break // the word of an API server comes before others
 		}
 	}
@@ -100,7 +95,7 @@ func (a *asker) witness(ctx context.Context, list []witness, end func(suspicion.
 // votes are what witnesses answered.
 type votes struct {
 	heard  map[string]bool // namespaces, and whether a witness of them answers
-	server suspicion.Witnesses
+	server checks.Witnesses
 	alone  bool // one was asked whose silence counts alone
 }
 
@@ -112,32 +107,32 @@ func (v *votes) add(of witness) {
 	case of.namespace != "":
 		v.heard[of.namespace] = v.heard[of.namespace] || is
 	case is:
-		v.server = suspicion.SomeAnswer
-	case v.server == suspicion.NoWitness:
-		v.server = suspicion.AllSilent
+		v.server = checks.SomeAnswer
+	case v.server == checks.NoWitness:
+		v.server = checks.AllSilent
 	}
 	v.alone = v.alone || of.alone
 }
 
 // say judges the answers. An API server that answers decides, and so does half of the namespaces, of which two must answer if the API
 // servers are silent. So no tenant turns ejection off by endpoints that are silent, nor on by endpoints that are really on this node.
-func (v *votes) say(namespaces int) suspicion.Witnesses {
+func (v *votes) say(namespaces int) checks.Witnesses {
 	answer, least := 0, max(1, (namespaces+1)/2)
 	for _, is := range v.heard {
 		if is {
 			answer++
 		}
 	}
-	if v.server == suspicion.AllSilent {
+	if v.server == checks.AllSilent {
 		least = max(2, least)
 	}
 	switch {
-	case v.server == suspicion.SomeAnswer, answer >= least:
-		return suspicion.SomeAnswer
+	case v.server == checks.SomeAnswer, answer >= least:
+		return checks.SomeAnswer
 	case v.alone, len(v.heard) > 1:
-		return suspicion.AllSilent
+		return checks.AllSilent
 	}
-	return suspicion.NoWitness
+	return checks.NoWitness
 }
 
 // end hands an answer over. A question that has ended because the process ends has no answer.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -31,7 +30,7 @@ func paceOf(endpoints int) time.Duration {
 // the next process. The caller of all methods but save holds a lock.
 type ledger struct {
 	*Options
-	suspects *suspicion.Detector
+	suspects *checks.Detector
 	services map[state.Name]*watched
 	behind   map[state.Name]bool // Services whose health the store may not have
 	queue    []state.Name        // the same, in the order in which they wait
@@ -129,7 +128,7 @@ const (
 	// maxChecks is how many checks there are on a node.
 	maxChecks = 20_000
 	// maxRemembered bounds what is saved. A line of it takes 150 bytes.
-	maxRemembered = maxChecks + suspicion.MaxOfTenant
+	maxRemembered = maxChecks + checks.MaxOfTenant
 	// saveShare is how much time savings take: a twentieth at most.
 	saveShare = 20
 )
@@ -216,7 +215,7 @@ type watched struct {
 	problems  []state.Problem // of the latest questions
 }
 
-// Move is a change of the endpoints of a Service that its plan leaves out because they have failed.
+// Move is a change of the endpoints of a Service that its plan ejects.
 type Move struct {
 	Service   state.Name
 	Out, Back []netip.AddrPort
@@ -232,7 +231,7 @@ func (w *watched) asksAs(o *watched) bool {
 
 // chosen records what a plan makes of the endpoints, and returns what has changed.
 func (w *watched) chosen(choices []plan.Choice, now time.Time) Move {
-	m := Move{Service: w.name, Out: leftOut(choices, w.choices), Back: leftOut(w.choices, choices)}
+	m := Move{Service: w.name, Out: ejected(choices, w.choices), Back: ejected(w.choices, choices)}
 	w.choices = choices
 	backups := slices.ContainsFunc(choices, func(c plan.Choice) bool { return c.Backup && c.Use <= plan.KeptShare }) &&
 		slices.ContainsFunc(choices, func(c plan.Choice) bool { return !c.Backup })
@@ -244,13 +243,13 @@ func (w *watched) chosen(choices []plan.Choice, now time.Time) Move {
 	return m
 }
 
-// leftOut lists the endpoints that the first plan leaves out, and the other one does not.
-func leftOut(choices, others []plan.Choice) (list []netip.AddrPort) {
+// ejected lists the endpoints that the first plan ejects, and the other one does not.
+func ejected(choices, others []plan.Choice) (list []netip.AddrPort) {
 	for _, c := range choices {
-		if c.Use != plan.LeftOut {
+		if c.Use != plan.Ejected {
 			continue
 		}
-		if i, found := find(others, c.Protocol, c.At); !found || others[i].Use != plan.LeftOut {
+		if i, found := find(others, c.Protocol, c.At); !found || others[i].Use != plan.Ejected {
 			list = append(list, c.At)
 		}
 	}
@@ -293,13 +292,13 @@ func (w *watched) reaches(at netip.AddrPort, refuses bool) bool {
 }
 
 // health lists the endpoints that are not good, by whatever word.
-func (w *watched) health(d *suspicion.Detector, now time.Time) (health state.Health) {
+func (w *watched) health(d *checks.Detector, now time.Time) (health state.Health) {
 	if w.ejects {
 		health = d.Failures(w.name, w.published, now)
 	}
 	o := w.others()
 	for i, k := range w.checks {
-		if c := &w.choices[i]; k != nil && k.Down && o.hold(k, c.Local) == suspicion.None {
+		if c := &w.choices[i]; k != nil && k.Down && o.hold(k, c.Local) == checks.None {
 			health = append(health, state.Failure{
 				Protocol: c.Protocol, At: c.At, Since: k.Since, Sure: c.Local || o.pass || k.Fault.Definite(),
 				Accepts: w.check.Port == 0 && k.Fault.Connected(),
@@ -324,9 +323,9 @@ func (w *watched) others() (o others) {
 }
 
 // hold returns why an endpoint gets connections although it fails its check.
-func (o others) hold(k *checks.Check, local bool) suspicion.Hold {
+func (o others) hold(k *checks.Check, local bool) checks.Hold {
 	if !k.Reached && !local && !o.reached {
-		return suspicion.NeverReached
+		return checks.NeverReached
 	}
-	return suspicion.None
+	return checks.None
 }

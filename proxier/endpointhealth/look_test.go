@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -27,18 +27,18 @@ func TestLook(t *testing.T) {
 	}
 	w := newWorld(t, notice)
 	w.serve(&state.Service{Name: web}, []netip.AddrPort{at(1), at(2)}, nil)
-	w.look(t.Context())
-	if list := w.suspects.Records(web); len(list) != 0 { // refusals count only for those who want it
+	w.notice(t.Context())
+	if list := w.suspects.Suspects(web); len(list) != 0 { // refusals count only for those who want it
 		t.Errorf("under suspicion: %+v", list)
 	}
 	w.serve(&state.Service{Name: web, Outliers: state.OutlierDetection{Refusals: true}}, []netip.AddrPort{at(1), at(2)}, nil)
 	w.kernel.seen = nil
-	w.look(t.Context())
-	if list := w.suspects.Records(web); len(list) != 1 || list[0].At != at(1) || list[0].Reason != suspicion.Refusing || asked != 2 {
+	w.notice(t.Context())
+	if list := w.suspects.Suspects(web); len(list) != 1 || list[0].At != at(1) || list[0].Reason != checks.Refusing || asked != 2 {
 		t.Errorf("under suspicion: %+v; asked %d times", list, asked)
 	}
 	w = newWorld(t, func(o *Options) { notice(o); checksOnly(o) })
-	w.look(t.Context())
+	w.notice(t.Context())
 	if asked != 2 {
 		t.Error("asked the kernel, and nobody wants to know")
 	}
@@ -72,28 +72,28 @@ func TestWitness(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		of   [][]witness
-		want suspicion.Witnesses
+		want checks.Witnesses
 	}{
-		"nobody":                                     {nil, suspicion.NoWitness},
-		"nobody could be asked":                      {[][]witness{of("", 6), of("alone", 6), of("a", 6)}, suspicion.NoWitness},
-		"one namespace is silent":                    {[][]witness{of("a", 1, 2)}, suspicion.NoWitness},
-		"the only namespace is silent":               {[][]witness{of("alone", 1, 2)}, suspicion.AllSilent},
-		"two namespaces are silent":                  {[][]witness{of("a", 1), of("b", 2)}, suspicion.AllSilent},
-		"one of them could not be asked":             {[][]witness{of("a", 1), of("b", 6)}, suspicion.NoWitness},
-		"the API server is silent":                   {[][]witness{of("", 1)}, suspicion.AllSilent},
-		"only the API server answers":                {[][]witness{of("a", 1), of("b", 1), of("", 2, 5), of("c", 1)}, suspicion.SomeAnswer},
-		"it could not be asked":                      {[][]witness{of("a", 1), of("", 6)}, suspicion.NoWitness},
-		"an endpoint of a namespace answers":         {[][]witness{of("a", 1, 2, 3)}, suspicion.SomeAnswer},
-		"one of two namespaces answers":              {[][]witness{of("a", 1, 2), of("b", 4)}, suspicion.SomeAnswer},
-		"one of three namespaces answers":            {[][]witness{of("a", 1), of("b", 5), of("c", 2)}, suspicion.AllSilent},
-		"one of three, two of which can be asked":    {[][]witness{of("a", 6), of("b", 5), of("c", 2)}, suspicion.SomeAnswer},
-		"two of four, and the API server is silent":  {[][]witness{of("", 1), of("a", 1), of("b", 5), of("c", 2), of("d", 3)}, suspicion.SomeAnswer},
-		"one of two, and the API server is silent":   {[][]witness{of("", 1), of("a", 1), of("b", 5)}, suspicion.AllSilent},
-		"one, and the API server is silent":          {[][]witness{of("a", 5), of("", 1)}, suspicion.AllSilent},
-		"one of three, and the API server is silent": {[][]witness{of("", 1), of("a", 1), of("b", 5, 5), of("c", 2)}, suspicion.AllSilent},
+		"nobody":                                     {nil, checks.NoWitness},
+		"nobody could be asked":                      {[][]witness{of("", 6), of("alone", 6), of("a", 6)}, checks.NoWitness},
+		"one namespace is silent":                    {[][]witness{of("a", 1, 2)}, checks.NoWitness},
+		"the only namespace is silent":               {[][]witness{of("alone", 1, 2)}, checks.AllSilent},
+		"two namespaces are silent":                  {[][]witness{of("a", 1), of("b", 2)}, checks.AllSilent},
+		"one of them could not be asked":             {[][]witness{of("a", 1), of("b", 6)}, checks.NoWitness},
+		"the API server is silent":                   {[][]witness{of("", 1)}, checks.AllSilent},
+		"only the API server answers":                {[][]witness{of("a", 1), of("b", 1), of("", 2, 5), of("c", 1)}, checks.SomeAnswer},
+		"it could not be asked":                      {[][]witness{of("a", 1), of("", 6)}, checks.NoWitness},
+		"an endpoint of a namespace answers":         {[][]witness{of("a", 1, 2, 3)}, checks.SomeAnswer},
+		"one of two namespaces answers":              {[][]witness{of("a", 1, 2), of("b", 4)}, checks.SomeAnswer},
+		"one of three namespaces answers":            {[][]witness{of("a", 1), of("b", 5), of("c", 2)}, checks.AllSilent},
+		"one of three, two of which can be asked":    {[][]witness{of("a", 6), of("b", 5), of("c", 2)}, checks.SomeAnswer},
+		"two of four, and the API server is silent":  {[][]witness{of("", 1), of("a", 1), of("b", 5), of("c", 2), of("d", 3)}, checks.SomeAnswer},
+		"one of two, and the API server is silent":   {[][]witness{of("", 1), of("a", 1), of("b", 5)}, checks.AllSilent},
+		"one, and the API server is silent":          {[][]witness{of("a", 5), of("", 1)}, checks.AllSilent},
+		"one of three, and the API server is silent": {[][]witness{of("", 1), of("a", 1), of("b", 5, 5), of("c", 2)}, checks.AllSilent},
 	} {
-		got := suspicion.Witnesses(99)
-		go w.asker.witness(t.Context(), slices.Concat(tt.of...), func(is suspicion.Witnesses) { got = is })
+		got := checks.Witnesses(99)
+		go w.asker.witness(t.Context(), slices.Concat(tt.of...), func(is checks.Witnesses) { got = is })
 		if (<-w.asker.ends)(); got != tt.want {
 			t.Errorf("%s: %d, want %d", name, got, tt.want)
 		}
@@ -138,10 +138,10 @@ func TestMembersWord(t *testing.T) {
 	e := state.Endpoint{Addr: at(1).Addr(), Node: "other", Serving: true, Terminating: true}
 	sl := &state.Slice{Name: web, Service: web, Ports: []state.SlicePort{{Protocol: state.TCP, Port: 8080}}, Endpoints: []state.Endpoint{e}}
 	all := func(netip.Addr) bool { return true }
-	word := func() suspicion.Word {
+	word := func() checks.Word {
 		return w.walker.members(&state.Service{Name: web}, []*state.Slice{sl}, all)[at(1)].Word
 	}
-	if got, want := word(), (suspicion.Word{Node: "other", Serving: true, Terminating: true}); got != want {
+	if got, want := word(), (checks.Word{Node: "other", Serving: true, Terminating: true}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	sl.Endpoints[0] = state.Endpoint{Addr: at(1).Addr(), Node: "other", Ready: true}
@@ -151,12 +151,12 @@ func TestMembersWord(t *testing.T) {
 	if n := w.walker.members(&state.Service{Name: web}, []*state.Slice{sl}, all)[at(1)].Nodes; n != 2 {
 		t.Errorf("endpoints on %d nodes besides this one, want 2", n)
 	}
-	if got, want := word(), (suspicion.Word{Node: "other", Ready: true}); got != want {
+	if got, want := word(), (checks.Word{Node: "other", Ready: true}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
-// TestMoves: which endpoints a plan leaves out that the one before did not, and which return. The protocols do not mix.
+// TestMoves: which endpoints a plan ejects that the one before did not, and which return. The protocols do not mix.
 func TestMoves(t *testing.T) {
 	w := newWorld(t, checksOnly)
 	for i, tt := range []struct {
@@ -164,10 +164,10 @@ func TestMoves(t *testing.T) {
 		out, back int
 	}{
 		{plan.InUse, plan.InUse, 0, 0},
-		{plan.InUse, plan.LeftOut, 1, 0},
-		{plan.LeftOut, plan.LeftOut, 1, 0},
-		{plan.LeftOut, plan.KeptLast, 0, 1},
-		{plan.LeftOut, plan.InUse, 0, 0},
+		{plan.InUse, plan.Ejected, 1, 0},
+		{plan.Ejected, plan.Ejected, 1, 0},
+		{plan.Ejected, plan.KeptLast, 0, 1},
+		{plan.Ejected, plan.InUse, 0, 0},
 		{plan.KeptShare, plan.InUse, 0, 1},
 	} {
 		w.Set(shop(func(*state.Service) {}), nil, []plan.Choice{
@@ -188,7 +188,7 @@ func TestMoves(t *testing.T) {
 // TestStatusOrder: rows are sorted by address, then by protocol, then by state.
 func TestStatusOrder(t *testing.T) {
 	row := func(i byte, p state.Protocol, s State) Status {
-		return Status{Record: suspicion.Record{At: at(i)}, Protocol: p, State: s}
+		return Status{Suspect: checks.Suspect{At: at(i)}, Protocol: p, State: s}
 	}
 	want := []Status{
 		row(1, state.TCP, StateSuspected), row(1, state.TCP, StateFailing), row(1, state.UDP, StateFailing), row(2, state.TCP, StateSuspected),
@@ -243,7 +243,7 @@ func TestRun(t *testing.T) {
 		}
 		answers := 0
 		for _, r := range w.reports {
-			answers += len(r.Answers)
+			answers += r.Answers[Answer{Fault: probe.NoAnswer}] + r.Answers[Answer{}]
 		}
 		if answers < 4 {
 			t.Errorf("metrics count %d answers, want at least 4", answers)

@@ -12,7 +12,6 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -31,7 +30,7 @@ type Monitor struct {
 	reporter *reporter
 
 	mu       sync.Mutex // guards what follows
-	suspects *suspicion.Detector
+	suspects *checks.Detector
 	checks   *checks.Checker
 	looks    *checks.Checker // first ones at endpoints
 	ledger   *ledger
@@ -47,30 +46,30 @@ func New(o Options) *Monitor {
 	m := &Monitor{
 		Options: &o, permit: granted, looks: newLooks(), ledger: newLedger(&o), asker: &asker{permit: granted, ends: make(chan func(), 64)},
 		reporter: &reporter{Options: &o, episodes: map[Episode]time.Time{}}, kernel: &kernel{permit: granted},
-		walker: &walker{permit: granted, looked: map[siblingsOf]time.Time{}, wanted: map[string]bool{}},
+		walker: &walker{permit: granted, sought: map[siblingsOf]time.Time{}, wanted: map[string]bool{}},
 	}
 	may := allowanceOf(o.Settings)
 	doubts := schedule.NewRates(doubtRate, may.doubts, doubtBurst)
 	doubts.Even = true // an endpoint that failed must be noticed, however many tenants have others suspected
-	m.suspects = suspicion.New(suspicion.Options{
-		Jitter: rand.Float64, Cost: o.Cost(state.CheckOff), Rates: doubts, Changed: m.ledger.touch, Doubt: m.walker.wantSiblings,
-		Note: func(n suspicion.Note) { m.report.Notes = append(m.report.Notes, n) },
+	note := func(n checks.Note) { m.report.Notes = append(m.report.Notes, n) }
+	m.suspects = checks.NewDetector(checks.Options{
+		Jitter: rand.Float64, Cost: o.Cost, Rates: doubts, Changed: m.ledger.touch, Note: note, Doubt: m.walker.wantSiblings,
 	})
 	m.checks = checks.New(checks.Options{
 		Jitter: rand.Float64, Cost: (&price{Options: &o, times: 1, most: mostUsed * may.node}).of, Rates: schedule.NewRates(may.node, may.tenant, rateBurst),
-		Max: maxChecks, Parts: may.parts, Changed: m.ledger.touch, Note: func(n checks.Note) { m.report.Checks.Notes = append(m.report.Checks.Notes, n) },
+		Max: maxChecks, Parts: may.parts, Changed: m.ledger.touch, Note: note,
 	})
 	m.ledger.suspects = m.suspects
 	return m
 }
 
-// checkPause is the least time between two looks at who is to be checked, and whose health has changed.
+// checkPause is the least time between two rounds: who is to be asked, and whose health has changed.
 const checkPause = 50 * time.Millisecond
 
-// Run looks until the context ends.
+// Run works until the context ends.
 func (m *Monitor) Run(ctx context.Context) error {
-	look := time.NewTicker(lookPeriod)
-	defer look.Stop()
+	notice := time.NewTicker(noticePeriod)
+	defer notice.Stop()
 	turn := time.NewTicker(checkPause)
 	defer turn.Stop()
 	for {
@@ -78,8 +77,8 @@ func (m *Monitor) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			m.end()
 			return nil
-		case now := <-look.C:
-			m.look(ctx)
+		case now := <-notice.C:
+			m.notice(ctx)
 			m.ledger.save(&m.mu, now)
 			m.tell() // not with each answer: it lists all suspicions
 		case now := <-turn.C:
@@ -91,14 +90,14 @@ func (m *Monitor) Run(ctx context.Context) error {
 	}
 }
 
-// look reads what the kernel noticed, and looks at endpoints for the first time.
-func (m *Monitor) look(ctx context.Context) {
+// notice reads what the kernel noticed, and looks at endpoints for the first time.
+func (m *Monitor) notice(ctx context.Context) {
 	now := time.Now()
 	if !m.detects() {
 		return
 	}
 	if !m.walker.tired(now) { // otherwise it waits in the kernel
-		list, took := m.kernel.look()
+		list, took := m.kernel.read()
 		m.walker.budget.Used += took // a tenant can fill the sets
 		m.suspect(list)
 	}
@@ -116,7 +115,7 @@ func (m *Monitor) suspect(list []Suspicion) {
 	if len(list) == 0 {
 		return
 	}
-	unknown := map[netip.AddrPort][]suspicion.Member{}
+	unknown := map[netip.AddrPort][]checks.Member{}
 	m.mu.Lock()
 	for _, s := range list {
 		if !m.suspects.Knows(s.Endpoint) {
@@ -131,9 +130,9 @@ func (m *Monitor) suspect(list []Suspicion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range list {
-		reason := suspicion.Unanswered
+		reason := checks.Unanswered
 		if s.Refusing {
-			reason = suspicion.Refusing
+			reason = checks.Refusing
 		}
 		m.suspects.Suspect(s.Endpoint, reason, unknown[s.Endpoint], now)
 	}
@@ -146,7 +145,7 @@ func (m *Monitor) suspectSiblings() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for at, members := range found {
-		m.suspects.Suspect(at, suspicion.SameNode, members, now)
+		m.suspects.Suspect(at, checks.SameNode, members, now)
 	}
 }
 
@@ -154,17 +153,18 @@ func (m *Monitor) suspectSiblings() {
 func (m *Monitor) ask(ctx context.Context) {
 	now := time.Now()
 	m.mu.Lock()
-	inquiries, questions := m.suspects.Due(now), m.checks.Due(now)
+	questions := append(m.suspects.Due(now), m.checks.Due(now)...)
 	m.mu.Unlock()
-	for _, q := range inquiries {
-		if q.Witnesses {
-			go m.asker.witness(ctx, m.walker.witnesses(q.Doubts), func(w suspicion.Witnesses) { m.witnessed(w); m.goOn(ctx) })
-		} else {
-			go m.asker.one(ctx, suspected(q.At), func(a probe.Answer) { m.inquired(q, a); m.goOn(ctx) })
-		}
-	}
 	for _, q := range questions {
-		go m.asker.one(ctx, &q.Question, func(a probe.Answer) { m.checked(q, a) })
+		if q.Doubts != nil {
+			go m.asker.witness(ctx, m.walker.witnesses(q.Doubts), func(w checks.Witnesses) { m.witnessed(w); m.goOn(ctx) })
+			continue
+		}
+		go m.asker.one(ctx, &q.Question, func(a probe.Answer) {
+			if m.answered(q, a); q.Suspect != nil {
+				m.goOn(ctx)
+			}
+		})
 	}
 }
 
@@ -176,33 +176,30 @@ func (m *Monitor) goOn(ctx context.Context) {
 	}
 }
 
-func (m *Monitor) checked(q checks.Question, a probe.Answer) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.checks.Answered(q, a, time.Now())
-	m.report.Checks.count(q.Check.Kind, a)
-	m.report.heard(a)
-}
-
 func (m *Monitor) looked(q checks.Question, a probe.Answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.looks.Answered(q, a, time.Now())
 }
 
-func (m *Monitor) inquired(q *suspicion.Inquiry, a probe.Answer) {
+// answered takes the answer to a check or a suspicion.
+func (m *Monitor) answered(q checks.Question, a probe.Answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	is := m.ledger.services[q.Service]
-	m.suspects.Answered(q, a.Fault, is.reaches(q.At, q.Refusing && a.Fault == probe.Refused), time.Now())
+	m.report.heard(&q, a)
+	if q.Suspect == nil {
+		m.checks.Answered(q, a, time.Now())
+		return
+	}
+	is := m.ledger.services[q.Suspect.Service]
+	refuses := q.Suspect.Reason == checks.Refusing && a.Fault == probe.Refused // clients, and this node
+	m.suspects.Answered(q, a.Fault, is.reaches(q.At, refuses), time.Now())
 	if look := is.look(q.At); look != nil && a.Good() {
 		look.Passed = true
 	}
-	m.report.Answers = append(m.report.Answers, a.Fault)
-	m.report.heard(a)
 }
 
-func (m *Monitor) witnessed(w suspicion.Witnesses) {
+func (m *Monitor) witnessed(w checks.Witnesses) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.suspects.Witnessed(w, time.Now())
@@ -232,12 +229,12 @@ func (m *Monitor) end() {
 // tell logs and reports what happened.
 func (m *Monitor) tell() {
 	m.mu.Lock()
-	r, left := m.report, m.suspects.Left()
-	m.report = Report{OnBackups: r.OnBackups}
+	r, left := m.report, m.suspects.Left
+	m.report, m.suspects.Left = Report{OnBackups: r.OnBackups}, 0
 	if len(r.Notes)+len(r.Moves) > 0 {
 		r.Statuses = suspects(m.ledger, state.Name{})
 	}
-	r.Checks.Total, r.Checks.Failing = m.checks.Counts()
+	r.Checks, r.Failing = m.checks.Counts()
 	m.mu.Unlock()
 	m.reporter.sayLeft(left, time.Now())
 	m.reporter.sayNotAsked(r.NotAsked, time.Now())
@@ -329,7 +326,7 @@ func (m *Monitor) Remove(name state.Name) {
 }
 
 const (
-	// looksAtOnce is how many endpoints are looked at in each lookPeriod, and lookAgain when one is looked at that did not answer.
+	// looksAtOnce is how many endpoints are looked at in each noticePeriod, and lookAgain when one is looked at that did not answer.
 	looksAtOnce = 10
 	lookAgain   = 5 * time.Second
 )
@@ -338,8 +335,8 @@ const (
 // an endpoint that serves its clients: then the node's own questions say nothing. Only Services that eject are looked at.
 func newLooks() *checks.Checker {
 	return checks.New(checks.Options{
-		Jitter: func() float64 { return 0 }, Cost: func(state.CheckKind) time.Duration { return lookPeriod / looksAtOnce },
-		Rates: schedule.NewRates(1, 1, lookPeriod), Max: 1 << 20, Parts: 2, Once: true, Changed: func(state.Name) {}, Note: func(checks.Note) {},
+		Jitter: func() float64 { return 0 }, Cost: func(state.CheckKind) time.Duration { return noticePeriod / looksAtOnce },
+		Rates: schedule.NewRates(1, 1, noticePeriod), Max: 1 << 20, Parts: 2, Once: true, Changed: func(state.Name) {}, Note: func(checks.Note) {},
 	})
 }
 

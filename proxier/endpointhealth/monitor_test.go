@@ -12,7 +12,6 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -107,16 +106,16 @@ func (w *world) settle(name state.Name) []netip.AddrPort {
 		questions, inquiries, looks := w.checks.Due(now), w.suspects.Due(now), w.looks.Due(now)
 		w.mu.Unlock()
 		for _, q := range questions {
-			w.checked(q, w.answerOf(q.At))
+			w.answered(q, w.answerOf(q.At))
 		}
 		for _, q := range looks {
 			w.looked(q, w.answerOf(q.At))
 		}
 		for _, q := range inquiries {
-			if q.Witnesses {
-				w.witnessed(suspicion.SomeAnswer)
+			if q.Doubts != nil {
+				w.witnessed(checks.SomeAnswer)
 			} else {
-				w.inquired(q, w.answerOf(q.At))
+				w.answered(q, w.answerOf(q.At))
 			}
 		}
 		w.publish(now)
@@ -129,7 +128,7 @@ func (w *world) settle(name state.Name) []netip.AddrPort {
 
 // asks asks an endpoint.
 func (w *world) asks(at netip.AddrPort) (answer probe.Answer) {
-	go w.asker.one(w.t.Context(), suspected(at), func(a probe.Answer) { answer = a })
+	go w.asker.one(w.t.Context(), &probe.Question{Target: probe.Target{Protocol: state.TCP, At: at}}, func(a probe.Answer) { answer = a })
 	(<-w.asker.ends)()
 	return answer
 }
@@ -207,7 +206,7 @@ func TestModes(t *testing.T) {
 		delete(w.answers, at(1))
 		w.wants("when it answers again", w.settle(tt.name), at(1), at(2), near(1))
 		w.Remove(tt.name)
-		if looks, _ := w.looks.Counts(); len(w.ledger.services)+looks+len(w.suspects.Records(state.Name{})) > 0 {
+		if looks, _ := w.looks.Counts(); len(w.ledger.services)+looks+len(w.suspects.Suspects(state.Name{})) > 0 {
 			t.Errorf("%s is gone, and something stays", tt.name)
 		}
 	}
@@ -249,7 +248,7 @@ func TestChecksChoose(t *testing.T) {
 			}
 			if s.State == StateFailing {
 				failing++
-				if kept := slices.Contains(got, s.At); kept != (s.Hold == suspicion.NobodyGood) {
+				if kept := slices.Contains(got, s.At); kept != (s.Hold == checks.NobodyGood) {
 					t.Errorf("%s: %s gets connections: %t, and is held because %q", tt.name, s.At, kept, s.Hold)
 				}
 			} else if is := s.State.String() + ": " + s.Why; s.At == at(2) && is != tt.backup {
@@ -271,9 +270,9 @@ func TestPolicyKeepsNodeAway(t *testing.T) {
 		w.answers[a] = probe.NoAnswer
 	}
 	w.serve(shop(func(*state.Service) {}), pool, nil)
-	holds := func(want ...suspicion.Hold) {
+	holds := func(want ...checks.Hold) {
 		t.Helper()
-		var got []suspicion.Hold
+		var got []checks.Hold
 		for _, s := range w.Statuses(web) {
 			got = append(got, s.Hold)
 		}
@@ -282,14 +281,14 @@ func TestPolicyKeepsNodeAway(t *testing.T) {
 		}
 	}
 	w.wants("nobody far away has ever answered", w.settle(web), pool...)
-	holds(suspicion.NeverReached, suspicion.NeverReached, suspicion.NeverReached)
+	holds(checks.NeverReached, checks.NeverReached, checks.NeverReached)
 	w.answers[near(1)] = probe.NoAnswer
 	w.wants("an endpoint on this node is silent", w.settle(web), at(1), at(2), at(3), near(2))
 	delete(w.answers, at(3))
 	w.wants("one has answered", w.settle(web), at(3), near(2))
 	w.answers[at(3)] = probe.NoAnswer // the policy came back: no more than a share of the pool is left out
 	w.wants("nobody far away answers any more", w.settle(web), at(3), near(2))
-	holds(suspicion.None, suspicion.None, suspicion.Limit, suspicion.None)
+	holds(checks.None, checks.None, checks.Limit, checks.None)
 }
 
 // TestReadyBeforeItListens: a pod is ready, and its program does not listen yet. It refuses clients and this node, which another endpoint
@@ -382,24 +381,24 @@ func TestFailuresAreCounted(t *testing.T) {
 	w.serve(shop(func(*state.Service) {}), []netip.AddrPort{at(0), at(1), at(2), at(3)}, nil)
 	w.answers[at(0)], w.answers[at(1)], w.answers[at(2)] = probe.Refused, probe.NoAnswer, probe.Refused
 	w.settle(web)
-	got, passed := map[CheckFailure]int{}, 0
+	got := map[Answer]int{}
 	for _, r := range w.reports {
-		passed += r.Checks.Passed
-		for f, n := range r.Checks.Failed {
-			got[f] += n
+		for a, n := range r.Answers {
+			got[a] += n
 		}
 	}
-	refused, silent := got[CheckFailure{state.CheckTCP, probe.Refused}], got[CheckFailure{state.CheckTCP, probe.NoAnswer}]
-	if len(got) != 2 || silent == 0 || refused != 2*silent || passed != silent {
-		t.Errorf("counted: %v, and %d passed", got, passed)
+	count := func(f probe.Fault) int { return got[Answer{state.CheckTCP, f}] }
+	silent := count(probe.NoAnswer)
+	if len(got) != 3 || silent == 0 || count(probe.Refused) != 2*silent || count(probe.NoFault) != silent {
+		t.Errorf("counted: %v", got)
 	}
-	known := map[CheckFailure]bool{}
+	known := map[Answer]bool{}
 	for _, f := range CheckFailures() {
 		known[f] = true
 	}
 	for _, kind := range []state.CheckKind{state.CheckTCP, state.CheckHTTP, state.CheckHTTPS, state.CheckDNS} {
 		for _, fault := range []probe.Fault{probe.OtherFault, probe.NoAnswer, probe.WrongAnswer} {
-			if !known[CheckFailure{kind, fault}] {
+			if !known[Answer{kind, fault}] {
 				t.Errorf("metrics do not know that a check %s fails with %q", kind, fault)
 			}
 		}
@@ -416,10 +415,11 @@ func TestTenantsReadNoDetail(t *testing.T) {
 	begin := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	var got []string
 	for i, later := range []time.Duration{0, time.Minute, 9 * time.Minute, 11 * time.Minute} {
-		r := Report{Checks: CheckReport{Notes: []checks.Note{{
-			At: begin.Add(later), Failing: true, Why: "HTTP status 500", Kind: state.CheckHTTP, Services: []state.Name{web},
-			Target: probe.Target{At: at(byte(i % 3)), Protocol: state.TCP},
-		}}}}
+		r := Report{Notes: []checks.Note{{
+			Kind: checks.CheckFails, At: begin.Add(later), Why: "HTTP status 500", Services: []state.Name{web}, Question: &probe.Question{
+				Target: probe.Target{At: at(byte(i % 3)), Protocol: state.TCP}, Check: state.HealthCheck{Kind: state.CheckHTTP},
+			},
+		}}}
 		w.reporter.write(&r)
 		for _, e := range r.Episodes {
 			got = append(got, e.Reason+" after "+later.String()+": "+e.Text)
@@ -441,26 +441,26 @@ func TestTenantsReadNoDetail(t *testing.T) {
 // TestStillReadyIsTold: the Event comes once in an episode of ten minutes, after the one that began it, and again in the next one.
 func TestStillReadyIsTold(t *testing.T) {
 	w := newWorld(t, func(*Options) {})
-	record := suspicion.Record{
+	record := checks.Suspect{
 		At: at(1), Record: checks.Record{Down: true, Fault: probe.NoAnswer}, StillReady: true,
-		Member: suspicion.Member{Service: web, Word: suspicion.Word{Node: "other"}},
+		Member: checks.Member{Service: web, Word: checks.Word{Node: "other"}},
 	}
 	now := time.Now()
-	hear := func(kind suspicion.Kind) (list []Episode) {
-		report := Report{Notes: []suspicion.Note{{Kind: kind, At: now, Record: record}}}
+	hear := func(kind checks.Kind) (list []Episode) {
+		report := Report{Notes: []checks.Note{{Kind: kind, At: now, Suspect: record}}}
 		w.reporter.write(&report)
 		return report.Episodes
 	}
 	for range 2 {
-		if list := hear(suspicion.Fell); len(list) != 1 || list[0].Reason != reasonNotAnswering || list[0].Service != web {
+		if list := hear(checks.Fell); len(list) != 1 || list[0].Reason != reasonNotAnswering || list[0].Service != web {
 			t.Errorf("at the beginning: %+v", list)
 		}
 		want := "endpoint 10.0.1.1:8080 on node other does not accept connections; it gets no new connections as far as " +
 			"--max-ejected allows, until it answers again; its slice still calls it ready: perhaps only this node cannot reach it"
-		if list := hear(suspicion.StillReady); len(list) != 1 || list[0].Reason != reasonStillReady || list[0].Text != want {
+		if list := hear(checks.StillReady); len(list) != 1 || list[0].Reason != reasonStillReady || list[0].Text != want {
 			t.Errorf("after a minute: %+v, want %s", list, want)
 		}
-		if list := slices.Concat(hear(suspicion.StillReady), hear(suspicion.Fell)); len(list) != 0 {
+		if list := slices.Concat(hear(checks.StillReady), hear(checks.Fell)); len(list) != 0 {
 			t.Errorf("in the same episode: %+v", list)
 		}
 		now = now.Add(episodeTime)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -29,9 +28,9 @@ func TestTenantLeavesLines(t *testing.T) {
 	})
 	r := Report{}
 	fails := func(namespace string) {
-		r.Notes = append(r.Notes, suspicion.Note{Kind: suspicion.Fell, Record: suspicion.Record{
+		r.Notes = append(r.Notes, checks.Note{Kind: checks.Fell, Suspect: checks.Suspect{
 			At: at(1), Record: checks.Record{Down: true, Fault: probe.NoAnswer},
-			Member: suspicion.Member{Service: state.Name{Namespace: namespace, Name: "x"}},
+			Member: checks.Member{Service: state.Name{Namespace: namespace, Name: "x"}},
 		}})
 	}
 	for range 1000 {
@@ -41,14 +40,14 @@ func TestTenantLeavesLines(t *testing.T) {
 	for _, namespace := range []string{"tenant", "shop"} {
 		name, list := state.Name{Namespace: namespace, Name: "x"}, []netip.AddrPort{at(1)}
 		r.Moves = append(r.Moves, Move{Service: name, Out: list}, Move{Service: name, Back: list})
-		r.Checks.Notes = append(r.Checks.Notes, checks.Note{Failing: true, Services: []state.Name{name}})
+		r.Notes = append(r.Notes, checks.Note{Kind: checks.CheckFails, Question: &probe.Question{}, Services: []state.Name{name}})
 	}
-	r.Notes = append(r.Notes, suspicion.Note{Kind: suspicion.NetworkLost})
+	r.Notes = append(r.Notes, checks.Note{Kind: checks.NetworkLost})
 	w.reporter.write(&r)
 	for i := range 1000 {
 		w.reporter.sayLeft(1, w.now.Add(time.Duration(i)*10*time.Millisecond))
 	}
-	for part, want := range map[string]int{"object=tenant/x": limit, "object=shop/x": 4, string(suspicion.NetworkLost): 1, "too many endpoints": 1} {
+	for part, want := range map[string]int{"object=tenant/x": limit, "object=shop/x": 4, string(checks.NetworkLost): 1, "too many endpoints": 1} {
 		if n := strings.Count(text.String(), part); n != want {
 			t.Errorf("%d lines with %q, want %d", n, part, want)
 		}

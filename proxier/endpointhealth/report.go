@@ -12,64 +12,49 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // Report is what happened to the endpoints.
 type Report struct {
-	Notes    []suspicion.Note
+	Notes    []checks.Note
 	Moves    []Move
-	Statuses []Status      // all endpoints that are suspected or failed
-	Answers  []probe.Fault // to questions that ended
-	NotAsked []string      // why questions could not be asked
+	Statuses []Status // all endpoints that are suspected or failed
+	Answers  map[Answer]int
+	NotAsked []string // why questions could not be asked
 	Episodes []Episode
-	Checks   CheckReport
+	// Checks counts the checks that there are, and Failing those of them that fail.
+	Checks, Failing int
 	// OnBackups counts the Services of which a pool has only backup endpoints, because no other endpoint is good.
 	OnBackups int
 }
 
-// heard notes a question that could not be asked.
-func (r *Report) heard(a probe.Answer) {
-	if a.Fault == probe.OtherFault {
-		r.NotAsked = append(r.NotAsked, a.Why)
-	}
-}
-
-// CheckReport is what happened to endpoints that are checked.
-type CheckReport struct {
-	Notes          []checks.Note
-	Total, Failing int // checks
-	Passed         int // answers since the last report
-	Failed         map[CheckFailure]int
-}
-
-// CheckFailure is a check that failed, as metrics count it.
-type CheckFailure struct {
+// Answer is the end of a question, as metrics count it. That after a suspicion is of the kind state.CheckOff.
+type Answer struct {
 	Kind  state.CheckKind
 	Fault probe.Fault
 }
 
-// CheckFailures lists all there are.
-func CheckFailures() (list []CheckFailure) {
+// CheckFailures lists the bad answers to checks that there are.
+func CheckFailures() (list []Answer) {
 	for kind := state.CheckTCP; kind <= state.CheckDNS; kind++ {
 		for fault := probe.OtherFault; fault <= probe.WrongAnswer; fault++ {
-			list = append(list, CheckFailure{kind, fault})
+			list = append(list, Answer{kind, fault})
 		}
 	}
 	return list
 }
 
-func (r *CheckReport) count(kind state.CheckKind, a probe.Answer) {
-	if a.Good() {
-		r.Passed++
-		return
+// heard counts an answer.
+func (r *Report) heard(q *checks.Question, a probe.Answer) {
+	if a.Fault == probe.OtherFault {
+		r.NotAsked = append(r.NotAsked, a.Why)
 	}
-	if r.Failed == nil {
-		r.Failed = map[CheckFailure]int{}
+	if r.Answers == nil {
+		r.Answers = map[Answer]int{}
 	}
-	r.Failed[CheckFailure{kind, a.Fault}]++
+	r.Answers[Answer{q.Check.Kind, a.Fault}]++
 }
 
 // Episode is the time in which endpoints of a Service are failed. A report has its beginning.
@@ -140,26 +125,26 @@ func (l *reporter) write(r *Report) {
 		l.writeMove(m.Service, "endpoints do not answer or fail their check; they get no new connections", m.Out)
 		l.writeMove(m.Service, "endpoints get connections again", m.Back)
 	}
-	for i := range r.Checks.Notes {
-		l.writeCheck(r, &r.Checks.Notes[i])
-	}
 }
 
-func (l *reporter) writeNote(r *Report, n *suspicion.Note) {
-	s, level, reason, more := &n.Record, slog.LevelInfo, "", ""
+func (l *reporter) writeNote(r *Report, n *checks.Note) {
+	s, level, reason, more := &n.Suspect, slog.LevelInfo, "", ""
 	attrs := []any{
 		"endpoint", s.At.String(), "node", s.Word.Node, "object", s.Service.String(), "noticed", s.Reason.String(), "answer", s.Fault.String(),
 	}
 	switch n.Kind {
-	case suspicion.SuspicionBegan, suspicion.SuspicionEnded:
+	case checks.CheckFails, checks.CheckPasses:
+		l.writeCheck(r, n)
+		return
+	case checks.SuspicionBegan, checks.SuspicionEnded:
 		level = slog.LevelDebug
-	case suspicion.Fell:
+	case checks.Fell:
 		level, attrs, reason = slog.LevelWarn, append(attrs, "held", string(s.Hold)), reasonNotAnswering
-	case suspicion.StillReady:
-		level, reason, more = slog.LevelWarn, reasonStillReady, "; "+suspicion.OnlyHere
-	case suspicion.FellAtOnce:
+	case checks.StillReady:
+		level, reason, more = slog.LevelWarn, reasonStillReady, "; "+checks.OnlyHere
+	case checks.FellAtOnce:
 		level, attrs = slog.LevelWarn, []any{"object", s.Service.String()}
-	case suspicion.NetworkLost, suspicion.NetworkBack:
+	case checks.NetworkLost, checks.NetworkBack:
 		level, attrs = slog.LevelWarn, nil
 	}
 	l.line(level, s.Service.Namespace, string(n.Kind), attrs)
@@ -180,19 +165,20 @@ func (l *reporter) writeMove(name state.Name, text string, list []netip.AddrPort
 
 // writeCheck logs that an endpoint fails its check, or passes again.
 func (l *reporter) writeCheck(r *Report, n *checks.Note) {
-	namespace, attrs := n.Services[0].Namespace, []any{
-		"endpoint", n.Target.At.String(), "protocol", n.Target.Protocol.String(), "check", n.Kind.String(),
+	q, namespace := n.Question, n.Services[0].Namespace
+	attrs := []any{
+		"endpoint", q.At.String(), "protocol", q.Protocol.String(), "check", q.Check.Kind.String(),
 		"object", n.Services[0].String(), "services", len(n.Services),
 	}
-	if !n.Failing {
-		l.line(slog.LevelInfo, namespace, "an endpoint passes its check again", attrs)
+	if n.Kind == checks.CheckPasses {
+		l.line(slog.LevelInfo, namespace, string(n.Kind), attrs)
 		return
 	}
-	l.line(slog.LevelWarn, namespace, "an endpoint fails its check", append(attrs, "why", n.Why))
+	l.line(slog.LevelWarn, namespace, string(n.Kind), append(attrs, "why", n.Why))
 	for _, name := range n.Services {
 		l.begin(r, Episode{Service: name, Reason: reasonFailing}, n.At, func() string {
 			return fmt.Sprintf("endpoint %s fails the %s check; it gets no new connections from this node, unless no endpoint "+
-				"passes and on-all-down is keep", n.Target.At, n.Kind)
+				"passes and on-all-down is keep", q.At, q.Check.Kind)
 		})
 	}
 }
@@ -220,7 +206,7 @@ func (l *reporter) begin(r *Report, e Episode, now time.Time, text func() string
 }
 
 // describe tells a tenant of an endpoint that failed, without a detail.
-func (l *reporter) describe(s *suspicion.Record) string {
+func (l *reporter) describe(s *checks.Suspect) string {
 	where := ""
 	if s.Word.Node != "" {
 		where = " on node " + s.Word.Node
@@ -231,11 +217,11 @@ func (l *reporter) describe(s *suspicion.Record) string {
 		svc = &state.Service{Name: s.Service}
 	}
 	switch {
-	case !l.ejects(svc) && (s.Hold == suspicion.None || s.Hold == suspicion.HostAlive): // both the same
+	case !l.ejects(svc) && (s.Hold == checks.None || s.Hold == checks.HostAlive): // both the same
 		return text + "; it still gets connections, because the mode is observe"
-	case s.Hold == suspicion.HostAlive, s.Hold == suspicion.NeverReached: // a tenant must not learn whether there is a host
+	case s.Hold == checks.HostAlive, s.Hold == checks.NeverReached: // a tenant must not learn whether there is a host
 		return text + "; it still gets connections: perhaps only this node cannot reach it"
-	case s.Hold != suspicion.None:
+	case s.Hold != checks.None:
 		return text + "; it still gets connections: " + string(s.Hold)
 	}
 	return text + "; it gets no new connections as far as --max-ejected allows, until it answers again"
@@ -257,12 +243,18 @@ func (s State) String() string {
 	return [...]string{"suspected", "failed", "failing", "backup, in use", "backup, not used"}[s]
 }
 
+// Noticed reports whether the kernel noticed the endpoint, and not a check.
+func (s State) Noticed() bool { return s <= StateFailed }
+
+// Bad reports whether something is wrong with the endpoint.
+func (s State) Bad() bool { return s <= StateFailing }
+
 // Status is one thing that is known of an endpoint of a Service.
 type Status struct {
-	suspicion.Record                // Hold is also that of a check or of a plan; Since may be unknown; of a backup, Why is about its use
-	Protocol         state.Protocol // an endpoint under suspicion is one of TCP
-	State            State
-	Ejected          bool // the plan of the Service leaves it out
+	checks.Suspect                // Hold is also that of a check or of a plan; Since may be unknown; of a backup, Why is about its use
+	Protocol       state.Protocol // an endpoint under suspicion is one of TCP
+	State          State
+	Ejected        bool // by the plan of the Service
 }
 
 // Compare orders by endpoint, then by state.
@@ -273,12 +265,12 @@ func (s Status) Compare(o Status) int {
 // suspects describes the endpoints of a Service under suspicion, with what its plan makes of them; those of all Services if it has no
 // name.
 func suspects(l *ledger, of state.Name) (list []Status) {
-	for _, r := range l.suspects.Records(of) {
-		s, why := Status{Record: r, Protocol: state.TCP, State: StateSuspected}, suspicion.Observed
+	for _, r := range l.suspects.Suspects(of) {
+		s, why := Status{Suspect: r, Protocol: state.TCP, State: StateSuspected}, checks.Observed
 		if is := l.services[r.Service]; is != nil && is.ejects {
 			i, found := find(is.choices, state.TCP, r.At)
-			if why = suspicion.Limit; found {
-				s.Ejected, why = is.choices[i].Use == plan.LeftOut, cmp.Or(holdOfUse(is.choices[i].Use), why)
+			if why = checks.Limit; found {
+				s.Ejected, why = is.choices[i].Use == plan.Ejected, cmp.Or(holdOfUse(is.choices[i].Use), why)
 			}
 		}
 		if r.Down {
@@ -300,10 +292,10 @@ func rowsOf(w *watched) (list []Status) {
 	idle := whyIdle(w)
 	for i := range w.choices {
 		c := &w.choices[i]
-		row := Status{Record: suspicion.Record{Member: suspicion.Member{Service: w.name}, At: c.At}, Protocol: c.Protocol}
+		row := Status{Suspect: checks.Suspect{Member: checks.Member{Service: w.name}, At: c.At}, Protocol: c.Protocol}
 		if k := w.checks[i]; k != nil && k.Down {
 			failing := row
-			failing.State, failing.Record.Record = StateFailing, k.Record
+			failing.State, failing.Record = StateFailing, k.Record
 			failing.Hold = cmp.Or(o.hold(k, c.Local), holdOfUse(c.Use))
 			list = append(list, failing)
 		}
@@ -334,12 +326,12 @@ func whyIdle(w *watched) string {
 	return "no endpoint is good, and on-all-down is " + w.allDown.String()
 }
 
-func holdOfUse(u plan.Use) suspicion.Hold {
+func holdOfUse(u plan.Use) checks.Hold {
 	switch u {
 	case plan.KeptLast:
-		return suspicion.NobodyGood
+		return checks.NobodyGood
 	case plan.KeptShare:
-		return suspicion.Limit
+		return checks.Limit
 	}
-	return suspicion.None
+	return checks.None
 }

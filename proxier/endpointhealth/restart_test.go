@@ -133,7 +133,7 @@ func TestChangedCheck(t *testing.T) {
 		}
 		for _, q := range w.checks.Due(w.now) {
 			if q.At == at(1) {
-				w.checked(q, probe.Answer{Connected: true}) // the first of five good answers
+				w.answered(q, probe.Answer{Connected: true}) // the first of five good answers
 			}
 		}
 		w.publish(w.now.Add(time.Minute))

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
 	"github.com/verdict-proxy/verdict/proxier/threadtime"
 )
@@ -20,7 +20,7 @@ import (
 type walker struct {
 	*permit
 	budget schedule.Bucket
-	looked map[siblingsOf]time.Time // when siblings were looked for, or wanted
+	sought map[siblingsOf]time.Time // when siblings were wanted
 	wanted map[string]bool          // the nodes of siblings that are wanted
 }
 
@@ -60,8 +60,8 @@ func tcpPorts(list []*state.Slice, is func(*state.Endpoint) bool) iter.Seq2[neti
 }
 
 // members finds the endpoints of a Service at some addresses, as its slices describe them. One that wants nothing of this has none.
-func (w *walker) members(svc *state.Service, list []*state.Slice, at func(netip.Addr) bool) map[netip.AddrPort]suspicion.Member {
-	found := map[netip.AddrPort]suspicion.Member{}
+func (w *walker) members(svc *state.Service, list []*state.Slice, at func(netip.Addr) bool) map[netip.AddrPort]checks.Member {
+	found := map[netip.AddrPort]checks.Member{}
 	if svc == nil || svc.Outliers.Mode == state.OutlierOff {
 		return found
 	}
@@ -73,9 +73,9 @@ func (w *walker) members(svc *state.Service, list []*state.Slice, at func(netip.
 		if len(found) == 0 {
 			nodes = w.nodesOf(list)
 		}
-		found[at] = suspicion.Member{
+		found[at] = checks.Member{
 			Service: svc.Name, Refusals: svc.Outliers.Refusals, Nodes: nodes,
-			Word: suspicion.Word{Node: e.Node, Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating},
+			Word: checks.Word{Node: e.Node, Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating},
 		}
 	}
 	return found
@@ -95,7 +95,7 @@ func (w *walker) nodesOf(list []*state.Slice) int {
 }
 
 // findMembers finds the Services of endpoints.
-func (w *walker) findMembers(unknown map[netip.AddrPort][]suspicion.Member) {
+func (w *walker) findMembers(unknown map[netip.AddrPort][]checks.Member) {
 	defer w.measure()()
 	addrs := map[netip.Addr]bool{}
 	for at := range unknown {
@@ -109,7 +109,7 @@ func (w *walker) findMembers(unknown map[netip.AddrPort][]suspicion.Member) {
 		}
 	}
 	for name := range services {
-		if linked[name.Namespace] > suspicion.MaxOfTenant {
+		if linked[name.Namespace] > checks.MaxOfTenant {
 			continue
 		}
 		svc, list := w.Store.Service(name)
@@ -136,7 +136,7 @@ const (
 )
 
 // witnesses chooses API servers and endpoints on other nodes. Namespaces have turns.
-func (w *walker) witnesses(doubts map[string]suspicion.Doubts) []witness {
+func (w *walker) witnesses(doubts map[string]checks.Doubts) []witness {
 	list, found := w.servers(), w.elsewhere(doubts)
 	most := len(list) + maxWitnesses
 	namespaces := slices.Collect(maps.Keys(found)) // in no order
@@ -155,7 +155,7 @@ func (w *walker) witnesses(doubts map[string]suspicion.Doubts) []witness {
 // elsewhere finds some endpoints of each namespace on other nodes, of the families in which endpoints gave bad answers: a node may
 // lose one of them alone. Tenants write endpoints and the names of their nodes, so bad
 // answers in one namespace exclude nobody else's endpoints: those on nodes without bad answers are only preferred.
-func (w *walker) elsewhere(doubts map[string]suspicion.Doubts) map[string][]netip.AddrPort {
+func (w *walker) elsewhere(doubts map[string]checks.Doubts) map[string][]netip.AddrPort {
 	all := w.Store.Slices()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	failing, is4 := whereInDoubt(doubts)
@@ -189,7 +189,7 @@ func (w *walker) elsewhere(doubts map[string]suspicion.Doubts) map[string][]neti
 }
 
 // whereInDoubt returns the nodes on which endpoints gave bad answers, and whether some of these are of IPv4, and of IPv6.
-func whereInDoubt(doubts map[string]suspicion.Doubts) (nodes map[string]bool, is4 map[bool]bool) {
+func whereInDoubt(doubts map[string]checks.Doubts) (nodes map[string]bool, is4 map[bool]bool) {
 	nodes, is4 = map[string]bool{}, map[bool]bool{}
 	for _, of := range doubts {
 		maps.Copy(nodes, of.Nodes)
@@ -238,17 +238,17 @@ type siblingsOf struct {
 
 // wantSiblings notes that an endpoint on a node gave no answer. Without a node, it does nothing.
 func (w *walker) wantSiblings(node string, asked bool, now time.Time) {
-	maps.DeleteFunc(w.looked, func(_ siblingsOf, at time.Time) bool { return now.Sub(at) >= siblingPeriod })
+	maps.DeleteFunc(w.sought, func(_ siblingsOf, at time.Time) bool { return now.Sub(at) >= siblingPeriod })
 	of := siblingsOf{node, asked}
-	if _, done := w.looked[of]; !done && node != "" {
-		w.looked[of] = now
+	if _, done := w.sought[of]; !done && node != "" {
+		w.sought[of] = now
 		w.wanted[node] = true
 	}
 }
 
 // findSiblings finds the endpoints on the nodes that are wanted, in the Services that eject, and whose they are. It finds
 // nobody while the walks have to wait.
-func (w *walker) findSiblings(now time.Time) map[netip.AddrPort][]suspicion.Member {
+func (w *walker) findSiblings(now time.Time) map[netip.AddrPort][]checks.Member {
 	if len(w.wanted) == 0 || w.tired(now) {
 		return nil
 	}
@@ -259,7 +259,7 @@ func (w *walker) findSiblings(now time.Time) map[netip.AddrPort][]suspicion.Memb
 }
 
 // endpointsOn finds the endpoints on some nodes in the Services that eject.
-func (w *walker) endpointsOn(nodes map[string]bool) map[netip.AddrPort][]suspicion.Member {
+func (w *walker) endpointsOn(nodes map[string]bool) map[netip.AddrPort][]checks.Member {
 	defer w.measure()()
 	there := func(e *state.Endpoint) bool { return nodes[e.Node] && e.Node != w.Settings.NodeName }
 	found := state.NewTurns[netip.AddrPort]()
@@ -274,7 +274,7 @@ func (w *walker) endpointsOn(nodes map[string]bool) map[netip.AddrPort][]suspici
 			}
 		}
 	}
-	chosen := map[netip.AddrPort][]suspicion.Member{}
+	chosen := map[netip.AddrPort][]checks.Member{}
 	for _, at, more := found.Pop(); more && len(chosen) < maxSiblings; _, at, more = found.Pop() {
 		chosen[at] = nil
 	}

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -32,7 +32,7 @@ func TestServerIsAWitness(t *testing.T) {
 		Ports:     []state.SlicePort{{Protocol: state.TCP, Port: server.Port()}},
 		Endpoints: []state.Endpoint{{Addr: server.Addr(), Ready: true, Node: "control-plane"}},
 	}, nil)
-	everything := map[string]suspicion.Doubts{"evil": {
+	everything := map[string]checks.Doubts{"evil": {
 		Nodes: map[string]bool{"other": true, "control-plane": true, "": true}, Addrs: map[netip.Addr]bool{server.Addr(): true},
 	}}
 	for range 20 {
@@ -62,7 +62,7 @@ func TestManyDoubtedNodes(t *testing.T) {
 	}
 	w.Store.SetSlice(sl, nil)
 	took := func(failing []string) (least time.Duration) {
-		doubts := map[string]suspicion.Doubts{web.Namespace: {Nodes: map[string]bool{}}}
+		doubts := map[string]checks.Doubts{web.Namespace: {Nodes: map[string]bool{}}}
 		for _, node := range failing {
 			doubts[web.Namespace].Nodes[node] = true
 		}

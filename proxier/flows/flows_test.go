@@ -149,7 +149,7 @@ func TestClientsOfFailedEndpointsDoNotRest(t *testing.T) {
 	}
 	fails := func(port uint16) {
 		web := plan.Service{
-			Choices: []plan.Choice{{Use: plan.LeftOut, Protocol: state.TCP, At: netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port)}},
+			Choices: []plan.Choice{{Use: plan.Ejected, Protocol: state.TCP, At: netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port)}},
 			Ports: []plan.Port{{Protocol: state.TCP, Family: state.IPv4, Frontends: []plan.Frontend{
 				{Frontend: serviceport.Frontend{Addr: netip.MustParseAddr("10.96.1.1"), Port: 80}},
 			}}},

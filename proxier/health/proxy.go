@@ -52,10 +52,12 @@ func (p *Proxy) Pending(since time.Time) {
 }
 
 // Turned records that the loop works. It makes a turn every second, even if nothing changes.
-func (p *Proxy) Turned() {
+func (p *Proxy) Turned() { p.locked(func() { p.turned = p.options.Now() }) }
+
+func (p *Proxy) locked(do func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.turned = p.options.Now()
+	do()
 }
 
 // PassDone records how a pass ended. The changes of a failed pass count as waiting since its start at the latest. A
@@ -73,25 +75,13 @@ func (p *Proxy) PassDone(started time.Time, applied bool) {
 
 // SetNode records whether the node may get traffic. It is not eligible while it is being deleted or tainted for
 // deletion.
-func (p *Proxy) SetNode(eligible bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.eligible = eligible
-}
+func (p *Proxy) SetNode(eligible bool) { p.locked(func() { p.eligible = eligible }) }
 
 // SetDraining records that the node stops serving: /healthz and /readyz answer so from now on.
-func (p *Proxy) SetDraining() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.draining = true
-}
+func (p *Proxy) SetDraining() { p.locked(func() { p.draining = true }) }
 
 // SetMissing sets a function that names what the first pass waits for.
-func (p *Proxy) SetMissing(missing func() []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.missing = missing
-}
+func (p *Proxy) SetMissing(missing func() []string) { p.locked(func() { p.missing = missing }) }
 
 // Healthy reports whether the proxy works. It does not depend on the Node object.
 func (p *Proxy) Healthy() bool { return p.is(healthy) }
@@ -121,9 +111,9 @@ func (p *Proxy) Healthz() http.Handler {
 	})
 }
 
-// Livez answers whether the proxy is alive: the loop makes turns, and no change waits too long. A proxy that is starting is alive. Otherwise the
-// kubelet would start it again and again while the API server is away, and thousands of nodes would list everything
-// each time. Livez ignores the Node object, because a restart of the proxy would not keep the Node from being deleted.
+// Livez answers whether the proxy is alive: the loop makes turns, and no change waits too long. A proxy that is starting is
+// alive. Otherwise the kubelet would start it again and again while the API server is away, and thousands of nodes would
+// list everything each time. Livez ignores the Node object, because a restart of the proxy would not keep the Node from being deleted.
 func (p *Proxy) Livez() http.Handler { return p.handler("/livez", alive, func(*status) {}) }
 
 // Readyz answers whether the rules of the proxy are in the kernel: its first pass has been applied, and the node does not

@@ -4,7 +4,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // outliers are the metrics about endpoints that do not answer.
@@ -63,22 +65,25 @@ func (m *Metrics) Health(r *endpointhealth.Report) {
 	o := &m.outliers
 	for i := range r.Notes {
 		switch n := &r.Notes[i]; n.Kind {
-		case suspicion.SuspicionBegan:
-			o.suspicions.WithLabelValues(n.Record.Reason.String()).Inc()
-		case suspicion.Fell:
-			o.failures.WithLabelValues(string(n.Record.Hold)).Inc()
+		case checks.SuspicionBegan:
+			o.suspicions.WithLabelValues(n.Suspect.Reason.String()).Inc()
+		case checks.Fell:
+			o.failures.WithLabelValues(string(n.Suspect.Hold)).Inc()
 		}
 	}
-	for _, a := range r.Answers {
-		o.answers.WithLabelValues(a.String()).Inc()
+	for a, n := range r.Answers {
+		switch {
+		case a.Kind == state.CheckOff:
+			o.answers.WithLabelValues(a.Fault.String()).Add(float64(n))
+		case a.Fault == probe.NoFault:
+			o.checked.WithLabelValues(answerGood).Add(float64(n))
+		default:
+			o.checked.WithLabelValues(answerBad).Add(float64(n))
+			o.faults.WithLabelValues(a.Kind.String(), a.Fault.String()).Add(float64(n))
+		}
 	}
-	o.checks.WithLabelValues(checkPassing).Set(float64(r.Checks.Total - r.Checks.Failing))
-	o.checks.WithLabelValues(checkFailing).Set(float64(r.Checks.Failing))
-	o.checked.WithLabelValues(answerGood).Add(float64(r.Checks.Passed))
-	for f, n := range r.Checks.Failed {
-		o.checked.WithLabelValues(answerBad).Add(float64(n))
-		o.faults.WithLabelValues(f.Kind.String(), f.Fault.String()).Add(float64(n))
-	}
+	o.checks.WithLabelValues(checkPassing).Set(float64(r.Checks - r.Failing))
+	o.checks.WithLabelValues(checkFailing).Set(float64(r.Failing))
 	o.onBackups.Set(float64(r.OnBackups))
 	if len(r.Notes)+len(r.Moves) > 0 {
 		o.count(r.Statuses)

@@ -5,8 +5,8 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -20,15 +20,14 @@ func TestOutliers(t *testing.T) {
 		verdict_outlier_deleted_connections_total 0`)
 	ejected := endpointhealth.Status{State: endpointhealth.StateFailed, Ejected: true}
 	m.Health(&endpointhealth.Report{
-		Notes: []suspicion.Note{
-			{Kind: suspicion.SuspicionBegan, Record: suspicion.Record{Reason: suspicion.Refusing}}, {Kind: suspicion.Fell},
+		Notes: []checks.Note{
+			{Kind: checks.SuspicionBegan, Suspect: checks.Suspect{Reason: checks.Refusing}}, {Kind: checks.Fell},
 		},
-		Answers:  []probe.Fault{probe.NoAnswer},
 		Statuses: []endpointhealth.Status{ejected, ejected, ejected, {State: endpointhealth.StateSuspected}},
-		Checks: endpointhealth.CheckReport{
-			Total: 5, Failing: 2, Passed: 3,
-			Failed: map[endpointhealth.CheckFailure]int{{Kind: state.CheckHTTP, Fault: probe.Refused}: 4},
+		Answers: map[endpointhealth.Answer]int{
+			{Fault: probe.NoAnswer}: 1, {Kind: state.CheckHTTP}: 3, {Kind: state.CheckHTTP, Fault: probe.Refused}: 4,
 		},
+		Checks: 5, Failing: 2,
 		OnBackups: 2,
 	})
 	m.FlowsCleaned([]conntrack.Result{{Family: state.IPv4, Unanswered: 5}})

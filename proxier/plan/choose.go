@@ -154,7 +154,7 @@ func useOf(f flags, gets bool) Use {
 	case gets:
 		return InUse
 	case f&bad != 0:
-		return LeftOut
+		return Ejected
 	}
 	return Idle
 }
@@ -167,7 +167,7 @@ func sortChoices(list []Choice) []Choice {
 	return slices.CompactFunc(list, func(a, b Choice) bool { return a.At == b.At && a.Protocol == b.Protocol })
 }
 
-// judge marks the endpoints of a port that are not good. Of those that are only silent, it leaves out the given percentage.
+// judge marks the endpoints of a port that are not good. Of those that are only silent, at most the given percentage is.
 func (c *candidates) judge(health state.Health, maxEjected int, protocol state.Protocol, family state.Family) {
 	var silent [2][]silence // primaries and backups
 	for i := range health {
@@ -224,7 +224,7 @@ func (c *candidates) judgeSilent(list []silence, kind flags, maxEjected int) {
 	setBad(list)
 }
 
-// share is how many of n endpoints are left out because they are silent: at least one of two, and never the last one.
+// share is how many of n endpoints are ejected because they are silent: at least one of two, and never the last one.
 func share(n, maxEjected int) int {
 	if n < 2 {
 		return 0

@@ -160,7 +160,7 @@ func TestChoices(t *testing.T) {
 		got = append(got, fmt.Sprint(c.At.Addr(), " ", c.Use, " ", c.Backup, " ", c.Accepts))
 	}
 	want := []string{
-		fmt.Sprint("10.0.0.1 ", LeftOut, " false true"), fmt.Sprint("10.0.0.2 ", LeftOut, " false false"), fmt.Sprint("10.0.0.3 ", KeptShare, " false false"),
+		fmt.Sprint("10.0.0.1 ", Ejected, " false true"), fmt.Sprint("10.0.0.2 ", Ejected, " false false"), fmt.Sprint("10.0.0.3 ", KeptShare, " false false"),
 		fmt.Sprint("10.0.0.4 ", InUse, " false false"), fmt.Sprint("10.0.0.9 ", Idle, " true false"),
 	}
 	if !slices.Equal(got, want) {

@@ -13,7 +13,7 @@ import (
 type Planner struct {
 	// Limits bound the next plans. The zero value allows everything.
 	Limits Limits
-	// MaxEjected is the largest part of a pool that is left out because it is silent, in percent.
+	// MaxEjected is the largest part of a pool that is ejected because it is silent, in percent.
 	MaxEjected int
 	// Health has the endpoints of the next Service that are not good.
 	Health state.Health

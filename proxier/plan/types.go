@@ -128,9 +128,9 @@ type Use uint8
 const (
 	InUse     Use = iota // it gets connections
 	KeptLast             // it has failed, and gets connections because no endpoint is good
-	KeptShare            // it has failed, and counts as good because no larger part of the pool may be left out
+	KeptShare            // it has failed, and counts as good because no larger part of the pool may be ejected
 	Idle                 // it is good, and others get the connections
-	LeftOut              // it has failed
+	Ejected              // it is bad, and gets none
 )
 
 // Choice is what a plan makes of one endpoint.

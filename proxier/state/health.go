@@ -16,7 +16,7 @@ type Failure struct {
 	At       netip.AddrPort
 	Since    time.Time
 	// Sure means that the endpoint, or its host, has answered, and the answer is bad. Silence may be the fault of the
-	// network of this node, or of a network policy, so no more than a share of a pool is left out because of it.
+	// network of this node, or of a network policy, so no more than a share of a pool is ejected because of it.
 	Sure bool
 	// Accepts means that the endpoint accepts TCP connections, and only what it says is bad: no connection waits for an answer.
 	Accepts bool
@@ -49,15 +49,14 @@ func MergeFailures(list Health) (out Health) {
 // HealthCheck is what a Service asks about active checks: how this node asks the endpoints whether they serve. It is
 // comparable, so that Services with equal values share the answers.
 type HealthCheck struct {
-	Kind CheckKind
-	Port uint16 // 0: the port of the endpoint
-	Path string // http and https
+	Kind                 CheckKind
+	Rise, Fall           uint8
+	Port                 uint16 // 0: the port of the endpoint
+	MinStatus, MaxStatus uint16 // http and https
+	Path                 string // http and https
 	// Host is the TLS server name and the header Host of http and https, and the name that dns asks for.
 	Host              string
-	MinStatus         uint16 // http and https
-	MaxStatus         uint16
 	Interval, Timeout time.Duration
-	Rise, Fall        uint8
 }
 
 // CheckKind is a protocol by which endpoints are asked.

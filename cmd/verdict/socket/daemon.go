@@ -109,7 +109,7 @@ func (d *Daemon) Endpoints(service string) ([]Endpoint, error) {
 			break
 		}
 		e := Endpoint{Port: f.Port, Addr: f.Addr.String(), Node: f.Node, OutOfCluster: f.OutOfCluster, OutOfLocal: f.OutOfLocal}
-		e.remark(statusesAt(outliers, f.Addr, f.Protocol), svc.Name, now)
+		e.remark(statusesAt(outliers, f.Addr, f.Protocol), now)
 		out = append(out, e)
 	}
 	return out, nil
@@ -138,7 +138,7 @@ func (d *Daemon) Outlying() []Outlier {
 	for i := range list[:min(len(list), maxEndpoints)] {
 		s := &list[i]
 		out = append(out, Outlier{
-			Addr: s.At.String(), Services: []string{s.Service.String()}, Bad: isBad(s), Text: textOf(s, state.Name{}, now),
+			Addr: s.At.String(), Services: []string{s.Service.String()}, Bad: s.State.Bad(), Text: textOf(s, now),
 		})
 	}
 	return out

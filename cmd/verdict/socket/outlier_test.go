@@ -7,13 +7,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/suspicion"
 	"github.com/verdict-proxy/verdict/proxier/state"
-)
-
-var (
-	ejects   = state.Name{Namespace: "shop", Name: "ejects"}
-	observes = state.Name{Namespace: "shop", Name: "observes"}
 )
 
 // TestText: what people read has since when and why, and no time for what never began.
@@ -21,39 +15,36 @@ func TestText(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	ago := now.Add(-90 * time.Second)
 	began := checks.Record{Since: ago}
-	why := func(since time.Time, text string, hold suspicion.Hold) suspicion.Record {
-		return suspicion.Record{Record: checks.Record{Since: since, Why: text}, Hold: hold}
+	why := func(since time.Time, text string, hold checks.Hold) checks.Suspect {
+		return checks.Suspect{Record: checks.Record{Since: since, Why: text}, Hold: hold}
 	}
 	dead := endpointhealth.Status{
-		Record: suspicion.Record{Member: suspicion.Member{Service: ejects}, Record: began}, State: endpointhealth.StateFailed, Ejected: true,
+		Suspect: checks.Suspect{Record: began}, State: endpointhealth.StateFailed, Ejected: true,
 	}
 	held := endpointhealth.Status{
-		Record: suspicion.Record{Record: began, Reason: suspicion.Refusing, Hold: suspicion.Limit, StillReady: true}, State: endpointhealth.StateFailed,
+		Suspect: checks.Suspect{Record: began, Reason: checks.Refusing, Hold: checks.Limit, StillReady: true}, State: endpointhealth.StateFailed,
 	}
 	for _, tt := range []struct {
 		is         endpointhealth.Status
-		from       state.Name
 		want       string
 		bad, noNew bool
 	}{
-		{endpointhealth.Status{State: endpointhealth.StateSuspected, Record: suspicion.Record{Record: began, Reason: suspicion.SameNode}}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateSuspected, Suspect: checks.Suspect{Record: began, Reason: checks.SameNode}},
 			"suspected for 1m30s: another endpoint of its node did not answer", true, false},
-		{dead, ejects, "ejected for 1m30s: clients had no answer", true, true},
-		{dead, observes, "failed for 1m30s: clients had no answer", true, false},
-		{dead, state.Name{}, "ejected for 1m30s: clients had no answer", true, true},
-		{held, ejects, "failed for 1m30s: it reset connections; not ejected: no more of the pool may be ejected; " +
+		{dead, "ejected for 1m30s: clients had no answer", true, true},
+		{held, "failed for 1m30s: it reset connections; not ejected: no more of the pool may be ejected; " +
 			"its slice still calls it ready: perhaps only this node cannot reach it", true, false},
-		{endpointhealth.Status{State: endpointhealth.StateFailing, Record: why(ago, "HTTP status 503", suspicion.None)}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateFailing, Suspect: why(ago, "HTTP status 503", checks.None)},
 			"fails its check for 1m30s: HTTP status 503", true, true},
-		{endpointhealth.Status{State: endpointhealth.StateFailing, Record: why(ago, "connection refused", suspicion.NobodyGood)}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateFailing, Suspect: why(ago, "connection refused", checks.NobodyGood)},
 			"fails its check for 1m30s: connection refused; it gets connections all the same: no endpoint is good", true, false},
-		{endpointhealth.Status{State: endpointhealth.StateBackupIdle, Record: why(time.Time{}, "another endpoint is good", suspicion.None)}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateBackupIdle, Suspect: why(time.Time{}, "another endpoint is good", checks.None)},
 			"backup, not used: another endpoint is good", false, true},
-		{endpointhealth.Status{State: endpointhealth.StateBackupInUse, Record: why(ago, "no other endpoint is good", suspicion.None)}, ejects,
+		{endpointhealth.Status{State: endpointhealth.StateBackupInUse, Suspect: why(ago, "no other endpoint is good", checks.None)},
 			"backup, in use for 1m30s: no other endpoint is good", false, false},
 	} {
 		var e Endpoint
-		if e.remark([]endpointhealth.Status{tt.is}, tt.from, now); e.Remark != tt.want || e.Bad != tt.bad || e.NoNew != tt.noNew {
+		if e.remark([]endpointhealth.Status{tt.is}, now); e.Remark != tt.want || e.Bad != tt.bad || e.NoNew != tt.noNew {
 			t.Errorf("%q, bad %t, no new connections %t\nwant %q, %t, %t", e.Remark, e.Bad, e.NoNew, tt.want, tt.bad, tt.noNew)
 		}
 	}
@@ -63,10 +54,10 @@ func TestText(t *testing.T) {
 func TestOneEndpoint(t *testing.T) {
 	first, second := netip.MustParseAddrPort("10.0.1.1:53"), netip.MustParseAddrPort("10.0.1.2:53")
 	list := []endpointhealth.Status{
-		{Record: suspicion.Record{At: first}, Protocol: state.TCP, State: endpointhealth.StateFailed},
-		{Record: suspicion.Record{At: first}, Protocol: state.TCP, State: endpointhealth.StateFailing},
-		{Record: suspicion.Record{At: first}, Protocol: state.UDP, State: endpointhealth.StateFailing},
-		{Record: suspicion.Record{At: second}, Protocol: state.UDP, State: endpointhealth.StateBackupIdle},
+		{Suspect: checks.Suspect{At: first}, Protocol: state.TCP, State: endpointhealth.StateFailed},
+		{Suspect: checks.Suspect{At: first}, Protocol: state.TCP, State: endpointhealth.StateFailing},
+		{Suspect: checks.Suspect{At: first}, Protocol: state.UDP, State: endpointhealth.StateFailing},
+		{Suspect: checks.Suspect{At: second}, Protocol: state.UDP, State: endpointhealth.StateBackupIdle},
 	}
 	for _, tt := range []struct {
 		at       netip.AddrPort

@@ -1,8 +1,3 @@
-// Package checks decides who is checked when, and which endpoints fail the checks of their Services. It asks nobody: the
-// caller asks what Due returns, and reports each answer.
-//
-// Services of one namespace that ask an endpoint the same question share the check. Other questions to the same endpoint
-// take turns, so that a namespace never asks an endpoint more often than once in the interval.
 package checks
 
 import (
@@ -16,13 +11,20 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Options configure a Checker.
+// Options configure a Checker or a Detector.
 type Options struct {
 	Jitter  func() float64                      // a number from 0 to 1; it spreads questions over time
 	Cost    func(state.CheckKind) time.Duration // of a question, in processor time
 	Rates   *schedule.Rates                     // of such costs
-	Changed func(state.Name)                    // an endpoint of the Service fails or passes
+	Changed func(state.Name)                    // what is known of the endpoints of the Service
 	Note    func(Note)
+
+	// Doubt is for a Detector: it is called with the node of an endpoint that gave clients no answer, and again when it gives no
+	// answer to the first question either (asked).
+	Doubt func(node string, asked bool, now time.Time)
+
+	// The others are for a Checker.
+
 	// Max is how many checks there are on the node. One Service can have a quarter of all, and one namespace a part of what others
 	// leave: half of it with 2 Parts, all of it with 1.
 	Max, Parts int
@@ -136,15 +138,14 @@ func (c *Checker) use(at place, want *state.HealthCheck, is map[*Check]bool, now
 
 // find returns the check of a target; nil: there is none.
 func (c *Checker) find(at place, want *state.HealthCheck) *Check {
-	e := c.endpoints[at]
-	if e == nil {
-		return nil
+	if e := c.endpoints[at]; e != nil {
+		for _, k := range e.checks {
+			if k.asks == *want {
+				return k
+			}
+		}
 	}
-	i := slices.IndexFunc(e.checks, func(k *Check) bool { return k.asks == *want })
-	if i < 0 {
-		return nil
-	}
-	return e.checks[i]
+	return nil
 }
 
 // begin adds a check, which takes turns with the others of its endpoint.
@@ -273,20 +274,25 @@ func (c *Checker) wait(e *endpoint) {
 	c.line.Put(&e.due, e.namespace, at)
 }
 
-// Question is the question of a check.
+// Question is the question of a check or of a suspicion. If it has Doubts, by namespace, it is for witnesses instead: API servers,
+// and endpoints on other nodes.
 type Question struct {
 	probe.Question
-	check *Check
+	Suspect *Suspect // nil: it is that of a check
+	Doubts  map[string]Doubts
+	check   *Check
 }
 
 // Due returns the questions whose time has come, as many as the rates allow. The caller asks each of them, and reports the end
 // with Answered.
 func (c *Checker) Due(now time.Time) (list []Question) {
-	for _, e := range c.line.Due(now) {
+	due := c.line.Due(now)
+	list = make([]Question, 0, len(due))
+	for _, e := range due {
 		k, _ := e.next()
 		// Up to a tenth more, so that nodes and endpoints do not ask at the same time.
 		e.asked, k.next = now, now.Add(k.asks.Interval+time.Duration(c.Jitter()*float64(k.asks.Interval)/10))
-		list = append(list, Question{probe.Question{Target: e.target, Check: k.asks}, k})
+		list = append(list, Question{Question: probe.Question{Target: e.target, Check: k.asks}, check: k})
 	}
 	return list
 }
@@ -315,62 +321,54 @@ func (c *Checker) Answered(q Question, a probe.Answer, now time.Time) {
 	}
 }
 
-// Note is a change of an endpoint that is checked.
-type Note struct {
-	Failing  bool // otherwise it passes again
-	At       time.Time
-	Target   probe.Target
-	Kind     state.CheckKind
-	Why      string
-	Services []state.Name // that ask for the check, sorted
-}
-
 // turn makes an endpoint fail, or pass again.
 func (c *Checker) turn(k *Check, down bool, now time.Time) {
+	kind := CheckPasses
 	if k.Down, k.Since = down, now; down {
+		kind = CheckFails
 		c.failing++
 	} else {
 		c.failing--
 	}
 	c.touch(k)
 	c.Note(Note{
-		Failing: down, At: now, Target: k.of.target, Kind: k.asks.Kind, Why: k.Why,
+		Kind: kind, At: now, Question: &probe.Question{Target: k.of.target, Check: k.asks}, Why: k.Why,
 		Services: slices.SortedFunc(maps.Keys(k.users), state.Name.Compare),
 	})
 }
 
-// touch has the Services of a check look at their endpoints again.
+// touch tells the Services of a check that something has changed.
 func (c *Checker) touch(k *Check) {
 	for name := range k.users {
 		c.Changed(name)
 	}
 }
 
-// Restore records that an endpoint failed the check before this process started. Its next check is due at once.
+// Restore records that an endpoint failed the check before this process started.
 func (c *Checker) Restore(k *Check, f *state.Failure, now time.Time) {
-	if k.Passed || k.Down {
-		return
-	}
-	k.Record, k.next = Restored(f, k.asks.Fall), now
-	k.Why = "it failed before this process started"
-	c.failing++
-	c.wait(k.of)
-	c.touch(k)
+	r := Restored(f, k.asks.Fall)
+	r.Why = "it failed before this process started"
+	c.hand(k, r, now)
 }
 
 // Inherit has a check that takes the place of another one of the same endpoint begin with what that has found out. If the endpoint
-// failed, the first answer is due at once, and decides.
+// failed, the first answer decides.
 func (c *Checker) Inherit(k, from *Check, now time.Time) {
+	r := from.Record
+	r.Passed, r.Rises, r.Falls = r.Passed && !r.Down, 0, 0
+	c.hand(k, r, now)
+}
+
+// hand hands a record to a check that has none. If the endpoint failed, it is asked at once.
+func (c *Checker) hand(k *Check, r Record, now time.Time) {
 	if k.Passed || k.Down {
 		return
 	}
-	k.Reached = k.Reached || from.Reached
-	if from.Down {
-		k.Down, k.Since, k.Fault, k.Why, k.next = true, from.Since, from.Fault, from.Why, now
+	r.Reached = r.Reached || k.Reached
+	if k.Record = r; r.Down {
+		k.next = now
 		c.failing++
 		c.wait(k.of)
-	} else {
-		k.Passed = from.Passed
 	}
 	c.touch(k)
 }

@@ -118,11 +118,14 @@ func TestRiseAndFall(t *testing.T) {
 		if changed, notes := c.told(); down != step.down || (len(changed) > 0) != step.changed || len(notes) != len(changed) {
 			t.Fatalf("step %d: down %t, changed %v; want %+v", i, down, changed, step)
 		} else if len(notes) > 0 {
-			why := "" // of the latest bad answer
+			why, kind := "", CheckPasses // of the latest bad answer
+			if down {
+				kind = CheckFails
+			}
 			if i > 0 || down {
 				why = answerIs(false).Why
 			}
-			want := Note{Failing: down, At: now, Target: target(0), Kind: check.Kind, Why: why, Services: []state.Name{web}}
+			want := Note{Kind: kind, At: now, Question: &probe.Question{Target: target(0), Check: *check}, Why: why, Services: []state.Name{web}}
 			if !reflect.DeepEqual(notes[0], want) {
 				t.Errorf("step %d: told %+v, want %+v", i, notes[0], want)
 			}

@@ -1,5 +1,5 @@
-// Package probe has what this node asks an endpoint, and what the endpoint answers. Package prober asks; packages checks and
-// suspicion decide who is asked, and what the answers mean.
+// Package probe has what this node asks an endpoint, and what the endpoint answers. Package prober asks; package checks
+// decides who is asked, and what the answers mean.
 package probe
 
 import (

@@ -13,12 +13,12 @@ type Line[V any] struct {
 	cost    func(V) time.Duration
 	rates   *Rates
 	asking  *Room
-	waiting map[string]*Queue[V] // by namespace
+	waiting map[string]*entries[V] // by namespace
 }
 
 // NewLine returns an empty line. The room is for values that are being asked. A question has a cost, which the rates bound.
 func NewLine[V any](asking *Room, rates *Rates, cost func(V) time.Duration) Line[V] {
-	return Line[V]{cost: cost, rates: rates, asking: asking, waiting: map[string]*Queue[V]{}}
+	return Line[V]{cost: cost, rates: rates, asking: asking, waiting: map[string]*entries[V]{}}
 }
 
 // Put has an entry wait for a time, at the expense of a namespace. One that is being asked does not wait.
@@ -28,11 +28,12 @@ func (l *Line[V]) Put(e *Entry[V], namespace string, at time.Time) {
 	}
 	q := l.waiting[namespace]
 	if q == nil {
-		q = &Queue[V]{}
+		q = &entries[V]{}
 		l.waiting[namespace] = q
 	}
-	e.namespace = namespace
-	q.Put(e, at)
+	e.Leave()
+	e.queue, e.namespace, e.at = q, namespace, at
+	heap.Push(q, e)
 }
 
 // Due returns the values whose time has come. Each is being asked until Ended.
@@ -52,13 +53,13 @@ func (l *Line[V]) Due(now time.Time) (list []V) {
 
 // take returns the next value of a namespace; false: its time has not come, or the limits do not allow it.
 func (l *Line[V]) take(namespace string, now time.Time) (v V, some bool) {
-	q := l.waiting[namespace]
-	if len(q.entries) == 0 {
+	q := *l.waiting[namespace]
+	if len(q) == 0 {
 		delete(l.waiting, namespace)
 		return v, false
 	}
-	e := q.Due(now)
-	if e == nil || l.asking.Full(namespace) || !l.rates.Take(namespace, l.cost(e.Value), now) {
+	e := q[0]
+	if now.Before(e.at) || l.asking.Full(namespace) || !l.rates.Take(namespace, l.cost(e.Value), now) {
 		return v, false
 	}
 	l.asking.Take(namespace)
@@ -76,48 +77,30 @@ func (l *Line[V]) Ended(e *Entry[V]) {
 // Counts returns how many values wait, and how many are being asked.
 func (l *Line[V]) Counts() (waiting, asking int) {
 	for _, q := range l.waiting {
-		waiting += len(q.entries)
+		waiting += len(*q)
 	}
 	return waiting, l.asking.used
 }
 
-// Queue holds values until their time has come. The zero value is empty.
-type Queue[V any] struct{ entries entries[V] }
-
-// Entry is the place of a value in a queue, which owner and queue share. The zero value is in no queue.
+// Entry is the place of a value in a line, which owner and line share. The zero value does not wait.
 type Entry[V any] struct {
 	Value     V
-	queue     *Queue[V]
+	queue     *entries[V]
 	at        time.Time
 	index     int
 	namespace string // that asks, or asked last
-	asked     bool   // it is being asked, and is in no queue
+	asked     bool   // it is being asked, and does not wait
 }
 
-// Put sets the time of an entry. If the entry is in another queue, it leaves that one.
-func (q *Queue[V]) Put(e *Entry[V], at time.Time) {
-	if e.asked {
-		return
-	}
-	e.Leave()
-	e.queue, e.at = q, at
-	heap.Push(&q.entries, e)
-}
+// Asked reports whether an entry is being asked.
+func (e *Entry[V]) Asked() bool { return e.asked }
 
-// Leave takes an entry out of its queue.
+// Leave has an entry not wait any more.
 func (e *Entry[V]) Leave() {
 	if e.queue != nil {
-		heap.Remove(&e.queue.entries, e.index)
+		heap.Remove(e.queue, e.index)
 		e.queue = nil
 	}
-}
-
-// Due returns the first entry if its time has come, and nil otherwise.
-func (q *Queue[V]) Due(now time.Time) *Entry[V] {
-	if len(q.entries) == 0 || now.Before(q.entries[0].at) {
-		return nil
-	}
-	return q.entries[0]
 }
 
 // entries is a heap by time.

@@ -8,29 +8,26 @@ import (
 
 var start = time.Unix(1_000_000, 0)
 
-// TestQueue: values come in the order of their times, which may change; an entry is in one queue at most.
-func TestQueue(t *testing.T) {
-	var q, other Queue[int]
+// TestOrder: values come in the order of their times, which may change; an entry waits once at most.
+func TestOrder(t *testing.T) {
+	l := NewLine(NewRoom(9, 1), NewRates(0, 1, time.Hour), func(int) time.Duration { return 0 })
 	entries := make([]Entry[int], 5)
 	for i, at := range []int{4, 2, 3, 1, 5} {
 		entries[i].Value = at
-		q.Put(&entries[i], start.Add(time.Duration(at)))
+		l.Put(&entries[i], "shop", start.Add(time.Duration(at)))
 	}
-	q.Put(&entries[3], start.Add(6)) // 1 becomes the last one
+	l.Put(&entries[3], "shop", start.Add(6)) // 1 becomes the last one
 	entries[2].Leave()
 	entries[2].Leave()
-	other.Put(&entries[4], start)
-	if q.Due(start.Add(1)) != nil || q.Due(start.Add(2)) == nil || other.Due(start) == nil || entries[2].queue != nil {
-		t.Errorf("due at once: %v, later: %v; %+v", q.Due(start.Add(1)), q.Due(start.Add(2)), entries)
+	l.Put(&entries[4], "other", start)
+	for i, want := range [][]int{{5}, {2}, {4, 1}} {
+		if got := l.Due(start.Add([]time.Duration{1, 2, time.Hour}[i])); !slices.Equal(got, want) {
+			t.Errorf("%d: %v, want %v", i, got, want)
+		}
 	}
-	var got []int
-	for len(q.entries) > 0 {
-		e := q.Due(start.Add(time.Hour))
-		got = append(got, e.Value)
-		e.Leave()
-	}
-	if !slices.Equal(got, []int{2, 4, 1}) {
-		t.Errorf("in the order %v", got)
+	l.Put(&entries[0], "shop", start)
+	if waiting, asking := l.Counts(); waiting != 0 || asking != 4 || entries[0].queue != nil {
+		t.Errorf("%d wait, %d are asked; the one that is asked waits: %+v", waiting, asking, entries[0])
 	}
 }
 

@@ -1,4 +1,4 @@
-package suspicion
+package checks
 
 import (
 	"fmt"
@@ -13,13 +13,11 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-var web = state.Name{Namespace: "shop", Name: "web"}
-
 // scene is a Service with ten endpoints on five nodes, number i on node i%5.
 type scene struct {
 	t     *testing.T
 	d     *detector
-	asked map[netip.AddrPort]*Inquiry
+	asked map[netip.AddrPort]Question
 	now   time.Time
 	pool  []netip.AddrPort
 }
@@ -34,12 +32,12 @@ type detector struct {
 }
 
 // steady returns a Detector without luck and without limits of time.
-func steady() *detector { return with(func() float64 { return 0 }) }
+func calmDetector() *detector { return detectorWith(func() float64 { return 0 }) }
 
-func with(jitter func() float64) *detector {
+func detectorWith(jitter func() float64) *detector {
 	d := &detector{doubts: map[bool][]string{}, changed: map[state.Name]bool{}, before: map[state.Name]state.Health{}}
-	d.Detector = New(Options{
-		Jitter: jitter, Rates: schedule.NewRates(0, 1, time.Second), Changed: func(name state.Name) { d.changed[name] = true },
+	d.Detector = NewDetector(Options{
+		Jitter: jitter, Cost: func(state.CheckKind) time.Duration { return 0 }, Rates: schedule.NewRates(0, 1, time.Second), Changed: func(name state.Name) { d.changed[name] = true },
 		Note:  func(n Note) { d.notes = append(d.notes, n) },
 		Doubt: func(node string, asked bool, _ time.Time) { d.doubts[asked] = append(d.doubts[asked], node) },
 	})
@@ -53,7 +51,7 @@ func (d *detector) failures(name state.Name, now time.Time) state.Health {
 }
 
 func newScene(t *testing.T) *scene {
-	s := &scene{t: t, now: time.Unix(1e9, 0), d: steady(), asked: map[netip.AddrPort]*Inquiry{}}
+	s := &scene{t: t, now: time.Unix(1e9, 0), d: calmDetector(), asked: map[netip.AddrPort]Question{}}
 	for i := range 10 {
 		s.pool = append(s.pool, endpointNo(i))
 	}
@@ -72,7 +70,7 @@ func (s *scene) suspect(numbers ...int) {
 func (s *scene) answer(a probe.Fault, numbers ...int) {
 	for range 2 { // the first answers have witnesses asked
 		for _, q := range s.d.Due(s.now) {
-			if s.asked[q.At] = q; q.Witnesses {
+			if s.asked[q.At] = q; q.Doubts != nil {
 				s.d.Witnessed(SomeAnswer, s.now)
 			}
 		}
@@ -88,14 +86,14 @@ func (s *scene) fail(a probe.Fault, reached bool, w Witnesses, numbers ...int) {
 	s.suspect(numbers...)
 	for range 2 {
 		for _, q := range s.d.Due(s.now) {
-			if q.Witnesses {
+			if q.Doubts != nil {
 				s.d.Witnessed(w, s.now)
 				continue
 			}
 			s.d.Answered(q, a, reached, s.now)
 		}
 		for _, q := range s.d.Due(s.now) {
-			if q.Witnesses {
+			if q.Doubts != nil {
 				s.d.Witnessed(w, s.now)
 			} else {
 				s.d.Answered(q, a, reached, s.now)
@@ -143,7 +141,7 @@ func (s *scene) ejects(held Hold, numbers ...int) {
 	for e := range s.d.all {
 		hold := e.Hold
 		if hold == None {
-			hold = s.d.Withheld(&e.Record)
+			hold = s.d.Withheld(e)
 		}
 		if e.Down && !slices.Contains(out, e.At) && hold != held {
 			s.t.Errorf("%s is held because %q; wanted %q", e.At, hold, held)
@@ -248,7 +246,7 @@ func TestDetector(t *testing.T) {
 			s.suspect(1)
 			for range 2 {
 				for _, q := range s.d.Due(s.now) {
-					if !q.Witnesses {
+					if q.Doubts == nil {
 						s.d.Answered(q, probe.NoAnswer, true, s.now)
 					}
 				}
@@ -266,7 +264,7 @@ func TestDetector(t *testing.T) {
 				s.suspect(i)
 				for range 2 {
 					for _, q := range s.d.Due(s.now) {
-						if q.Witnesses {
+						if q.Doubts != nil {
 							asked[i]++
 							s.d.Witnessed(SomeAnswer, s.now)
 						} else {
@@ -332,9 +330,9 @@ func TestClearedBesideAFailure(t *testing.T) {
 	for end := s.now.Add(10 * time.Second); s.now.Before(end); s.now = s.now.Add(50 * time.Millisecond) {
 		for _, q := range s.d.Due(s.now) {
 			switch {
-			case q.Witnesses:
+			case q.Doubts != nil:
 				s.d.Witnessed(SomeAnswer, s.now)
-			case q.Service == other:
+			case q.Suspect.Service == other:
 				s.d.Answered(q, probe.NoAnswer, true, s.now)
 			case cleared.IsZero():
 				cleared = s.now
@@ -358,7 +356,7 @@ func TestLostNetworkIsToldOnce(t *testing.T) {
 	for range 10 {
 		s.now = s.now.Add(heldPause)
 		for _, q := range s.d.Due(s.now) {
-			if !q.Witnesses {
+			if q.Doubts == nil {
 				s.d.Answered(q, probe.NoAnswer, true, s.now)
 			}
 		}
@@ -382,7 +380,7 @@ func TestLostNetworkIsToldOnce(t *testing.T) {
 }
 
 // first is what is known of the first endpoint.
-func (s *scene) first() Record { return s.d.Records(state.Name{})[0] }
+func (s *scene) first() Suspect { return s.d.Suspects(state.Name{})[0] }
 
 // TestStillReady: an endpoint that has failed for a minute while its slice calls it ready may fail only from here. It is
 // said once, and no more when the slice says otherwise.
@@ -390,7 +388,7 @@ func TestStillReady(t *testing.T) {
 	s := newScene(t)
 	told := func() (n int) {
 		for _, note := range s.d.notes {
-			if note.Kind == StillReady && note.Record.StillReady {
+			if note.Kind == StillReady && note.Suspect.StillReady {
 				n++
 			}
 		}
@@ -434,7 +432,7 @@ const crowded = 100 * time.Millisecond
 func BenchmarkAnswer(b *testing.B) {
 	for _, n := range []int{100, 1000} {
 		b.Run(fmt.Sprint("endpoints=", n), func(b *testing.B) {
-			d, now := with(rand.Float64), time.Unix(1e9, 0)
+			d, now := detectorWith(rand.Float64), time.Unix(1e9, 0)
 			for i := range n {
 				at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
 				d.Suspect(at, Refusing, []Member{{Service: web, Refusals: true, Nodes: 9}}, now)
@@ -470,7 +468,7 @@ func BenchmarkAnswer(b *testing.B) {
 func BenchmarkDue(b *testing.B) {
 	for _, n := range []int{100, 1000} {
 		b.Run(fmt.Sprint("endpoints=", n), func(b *testing.B) {
-			d, now := steady(), time.Unix(1e9, 0)
+			d, now := calmDetector(), time.Unix(1e9, 0)
 			for i := range n {
 				at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
 				d.Suspect(at, Refusing, []Member{{Service: web, Refusals: true, Nodes: 9}}, now)

@@ -1,4 +1,4 @@
-package suspicion
+package checks
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ type rig struct {
 	good    map[pair]int           // good answers in a row
 	asked   map[netip.AddrPort]int // answers
 	planned map[state.Name][]netip.AddrPort
-	asking  []*Inquiry
+	asking  []Question
 	changed map[state.Name]bool
 	ejected int
 }
@@ -43,7 +43,7 @@ func newRig(t *testing.T, seed uint64) *rig {
 		words: map[netip.AddrPort]Word{}, dead: map[netip.AddrPort]bool{}, bad: map[pair]int{}, asked: map[netip.AddrPort]int{},
 		good: map[pair]int{}, planned: map[state.Name][]netip.AddrPort{}, changed: map[state.Name]bool{},
 	}
-	r.d = with(r.rnd.Float64)
+	r.d = detectorWith(r.rnd.Float64)
 	for i := range 12 {
 		r.words[endpointNo(i)] = Word{Ready: true, Node: fmt.Sprint("node-", i%4)}
 	}
@@ -130,8 +130,8 @@ func (r *rig) refresh(service state.Name) {
 	r.d.Refresh(service, has, r.now)
 }
 
-func (r *rig) answer(q *Inquiry) {
-	if q.Witnesses {
+func (r *rig) answer(q Question) {
+	if q.Doubts != nil {
 		r.d.Witnessed(Witnesses(r.rnd.IntN(3)), r.now)
 		return
 	}
@@ -144,7 +144,7 @@ func (r *rig) answer(q *Inquiry) {
 		return
 	}
 	r.asked[q.At]++
-	if is := (pair{q.endpoint.Service, q.At}); a == probe.NoFault {
+	if is := (pair{q.Suspect.Service, q.At}); a == probe.NoFault {
 		r.bad[is], r.good[is] = 0, r.good[is]+1
 	} else {
 		r.bad[is], r.good[is] = r.bad[is]+1, 0
@@ -193,7 +193,7 @@ func (r *rig) checkBooks() {
 	asked, waits, tenants, all := 0, 0, map[string]int{}, 0
 	for e := range r.d.all {
 		all++
-		isAsked := slices.ContainsFunc(r.asking, func(q *Inquiry) bool { return q.endpoint == e })
+		isAsked := slices.ContainsFunc(r.asking, func(q Question) bool { return q.Suspect == e })
 		switch {
 		case isAsked:
 			asked++
@@ -211,7 +211,7 @@ func (r *rig) checkBooks() {
 	}
 	questions := 0 // also those to endpoints that are gone
 	for _, q := range r.asking {
-		if !q.Witnesses {
+		if q.Doubts == nil {
 			questions++
 		}
 	}

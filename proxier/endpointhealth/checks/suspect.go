@@ -1,4 +1,4 @@
-package suspicion
+package checks
 
 import (
 	"maps"
@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -57,42 +56,29 @@ type Member struct {
 	Nodes    int  // on how many nodes, without this one, the Service has endpoints
 }
 
-// Record is what is known of an endpoint of a Service that is under suspicion.
-type Record struct {
+// Suspect is what is known of an endpoint of a Service that is under suspicion.
+type Suspect struct {
 	Member
-	checks.Record // Since is when it failed, or came under suspicion; Fault is of the latest answer, also of a good one
-	At            netip.AddrPort
-	Reason        Reason
-	Hold          Hold // why it is not to be ejected although it failed; never that of a plan
-	// StillReady: it has failed for stillReadyTime, and its EndpointSlice calls it ready.
-	StillReady bool
-}
+	Record     // Since is when it failed, or came under suspicion; Fault is of the latest answer, also of a good one
+	At         netip.AddrPort
+	Reason     Reason
+	Hold       Hold // why it is not to be ejected although it failed; never that of a plan
+	StillReady bool // it has failed for stillReadyTime, and its EndpointSlice calls it ready
+	said       Hold // with which hold a note said that it failed; Asking: none did
 
-// endpoint is what the detector knows of an endpoint under suspicion.
-type endpoint struct {
-	Record
-	calm         bool      // a good answer has just cleared it
-	fell         bool      // it failed without a word, as an endpoint of a dead node does
-	next         time.Time // when to ask again; of a calm one: from when on suspicions count
-	due          schedule.Entry[*endpoint]
-	pause        time.Duration // between questions to a failed one
-	reported     bool          // a note said that it failed
-	reportedHold Hold          // and with which hold
-	told         bool          // a note said that it is still ready
-	doubted      bool          // it came under suspicion while it was calm
-	gone         bool
+	calm    bool          // a good answer has just cleared it
+	doubted bool          // it came under suspicion while it was calm
+	fell    bool          // it failed without a word, as an endpoint of a dead node does
+	gone    bool          // nobody wants to know
+	pause   time.Duration // between questions to a failed one
+	next    time.Time     // when to ask again; of a calm one: from when on suspicions count
+	due     schedule.Entry[*Suspect]
 }
 
 // begin has its answers count anew.
-func (e *endpoint) begin(calm bool, now time.Time) {
-	e.calm, e.told, e.Record.Record = calm, false, checks.Record{Passed: true, Since: now, Fault: e.Fault}
-}
-
-// record returns what is known of the endpoint at this time.
-func (e *endpoint) record() Record {
-	r := e.Record
-	r.StillReady = e.told && e.Word.Ready
-	return r
+func (e *Suspect) begin(calm bool, now time.Time) {
+	e.calm, e.StillReady, e.Hold, e.said = calm, false, None, Asking
+	e.Record = Record{Passed: true, Since: now, Fault: e.Fault}
 }
 
 // Kind is what happened to an endpoint, or to the network of this node.
@@ -110,6 +96,8 @@ const (
 	NetworkLost    Kind = "API servers and endpoints on other nodes do not answer: this node has lost its network; nothing is ejected"
 	NetworkBack    Kind = "API servers or endpoints on other nodes answer again"
 	StillReady     Kind = "the endpoint has not answered for a minute; " + OnlyHere
+	CheckFails     Kind = "an endpoint fails its check"
+	CheckPasses    Kind = "an endpoint passes its check again"
 )
 
 // OnlyHere is what StillReady means.
@@ -119,16 +107,20 @@ const OnlyHere = "its slice still calls it ready: perhaps only this node cannot 
 type Note struct {
 	Kind Kind
 	At   time.Time
-	// Record is of the endpoint before it happened; after it, for SuspicionBegan, Fell and StillReady. FellAtOnce is about a Service
-	// only, and what happens to the network of this node about none.
-	Record Record
+	// Suspect is of the endpoint before it happened; after it, for SuspicionBegan, Fell and StillReady. FellAtOnce is about a
+	// Service only; what happens to the network of this node, and to a check, about none.
+	Suspect Suspect
+	// A check has these.
+	Question *probe.Question
+	Why      string
+	Services []state.Name // that ask for the check, sorted
 }
 
-func (d *Detector) note(kind Kind, e *endpoint, now time.Time) {
-	d.Note(Note{Kind: kind, At: now, Record: e.record()})
+func (d *Detector) note(kind Kind, e *Suspect, now time.Time) {
+	d.Note(Note{Kind: kind, At: now, Suspect: *e})
 }
 
-// Failures returns the endpoints of a Service that have failed and are not held. Silent ones are left out of it while too
+// Failures returns the endpoints of a Service that have failed and are not held. Silent ones are not in it while too
 // many of the Service fell at once; while that is in doubt, only those that were in it before are in it.
 func (d *Detector) Failures(service state.Name, before state.Health, now time.Time) (list state.Health) {
 	of := d.services[service]
@@ -137,7 +129,7 @@ func (d *Detector) Failures(service state.Name, before state.Health, now time.Ti
 	}
 	mass, maybe := of.mass()
 	if mass && !of.fallen {
-		d.Note(Note{Kind: FellAtOnce, At: now, Record: Record{Member: Member{Service: service}}})
+		d.Note(Note{Kind: FellAtOnce, At: now, Suspect: Suspect{Member: Member{Service: service}}})
 	}
 	of.fallen, of.doubtful = mass, maybe && !mass
 	for at, e := range of.endpoints {
@@ -200,7 +192,7 @@ func isMass(fell map[string]time.Time, nodes int) bool {
 }
 
 // Withheld returns why a failed endpoint is not among the failures of its Service.
-func (d *Detector) Withheld(r *Record) Hold {
+func (d *Detector) Withheld(r *Suspect) Hold {
 	switch of := d.services[r.Service]; {
 	case of.fallen:
 		return Mass

@@ -1,4 +1,4 @@
-package suspicion
+package checks
 
 import (
 	"net/netip"
@@ -23,18 +23,6 @@ const (
 	maxQuestions = 32
 )
 
-// Inquiry asks an endpoint, or witnesses.
-type Inquiry struct {
-	Service state.Name
-	At      netip.AddrPort
-	// Refusing: clients were refused.
-	Refusing bool
-	// Witnesses: ask API servers, and endpoints on other nodes.
-	Witnesses bool
-	Doubts    map[string]Doubts // by namespace
-	endpoint  *endpoint
-}
-
 // Doubts are where endpoints of a namespace gave a bad answer. Its own endpoints there are no witnesses. Those of other namespaces are,
 // because it may write any address, and name any node.
 type Doubts struct {
@@ -44,29 +32,37 @@ type Doubts struct {
 
 // Due returns the questions whose time has come. The caller asks each of them and reports the end with Answered or
 // Witnessed.
-func (d *Detector) Due(now time.Time) (list []*Inquiry) {
+func (d *Detector) Due(now time.Time) (list []Question) {
 	if d.witness.wanted && !d.witness.asking {
 		d.witness.asking = true
 		list = append(list, d.askWitnesses())
 	}
-	for due := d.calm.Due(now); due != nil; due = d.calm.Due(now) {
-		if e := due.Value; slices.ContainsFunc(d.tracked[e.At], func(o *endpoint) bool { return !o.calm }) {
-			d.calm.Put(&e.due, now.Add(calmTime)) // the next suspicion is about all Services that have it, and counts from e.next on
-		} else {
-			d.forget(e)
-		}
+	if now.Sub(d.swept) >= calmTime {
+		d.swept = now
+		d.forgetCalm(now)
 	}
 	for _, e := range d.line.Due(now) {
-		list = append(list, &Inquiry{Service: e.Service, At: e.At, Refusing: e.Reason == Refusing, endpoint: e})
+		list = append(list, Question{Question: probe.Question{Target: probe.Target{Protocol: state.TCP, At: e.At}}, Suspect: e})
 	}
 	return list
 }
 
-// schedule sets the time of the next question to an endpoint, unless it is being asked.
-func (d *Detector) schedule(e *endpoint, at time.Time) {
+// forgetCalm forgets the endpoints that are calm in all Services, because the next suspicion is about all that have it.
+func (d *Detector) forgetCalm(now time.Time) {
+	for _, list := range d.tracked {
+		if !slices.ContainsFunc(list, func(e *Suspect) bool { return !e.calm || e.due.Asked() || now.Before(e.next) }) {
+			for _, e := range slices.Clone(list) {
+				d.forget(e)
+			}
+		}
+	}
+}
+
+// schedule sets the time of the next question to an endpoint, unless it is being asked. A calm one is not asked.
+func (d *Detector) schedule(e *Suspect, at time.Time) {
 	switch e.next = at; {
 	case e.calm:
-		d.calm.Put(&e.due, at)
+		e.due.Leave()
 	case e.Down:
 		d.line.Put(&e.due, e.Service.Namespace, at)
 	default:
@@ -85,8 +81,8 @@ const (
 
 // Answered records the end of a question to an endpoint. Reached reports whether no network policy keeps this node away from it, as it
 // answered before.
-func (d *Detector) Answered(q *Inquiry, a probe.Fault, reached bool, now time.Time) {
-	e := q.endpoint
+func (d *Detector) Answered(q Question, a probe.Fault, reached bool, now time.Time) {
+	e := q.Suspect
 	if d.line.Ended(&e.due); e.gone {
 		return
 	}
@@ -113,7 +109,7 @@ func (d *Detector) Answered(q *Inquiry, a probe.Fault, reached bool, now time.Ti
 	d.schedule(e, e.next)
 }
 
-func (d *Detector) bad(e *endpoint, turns, reached bool, now time.Time) {
+func (d *Detector) bad(e *Suspect, turns, reached bool, now time.Time) {
 	if !e.Down {
 		d.Changed(e.Service) // it counts for those that fall at once, even if it is held
 		if e.Fault != probe.Refused && !d.witness.fresh(now) {
@@ -132,8 +128,8 @@ func (d *Detector) bad(e *endpoint, turns, reached bool, now time.Time) {
 		d.Changed(e.Service)
 	}
 	d.setHold(e, d.holdOf(e, reached, now), now)
-	if !e.told && now.Sub(e.Since) >= stillReadyTime && e.Word.Ready {
-		e.told = true
+	if !e.StillReady && now.Sub(e.Since) >= stillReadyTime && e.Word.Ready {
+		e.StillReady = true
 		d.note(StillReady, e, now)
 	}
 	e.pause = min(max(firstPause, 2*e.pause), longestPause)
@@ -149,9 +145,9 @@ func (d *Detector) spread(pause time.Duration) time.Duration {
 }
 
 // holdOf returns why a failed endpoint is not to be ejected.
-func (d *Detector) holdOf(e *endpoint, reached bool, now time.Time) Hold {
+func (d *Detector) holdOf(e *Suspect, reached bool, now time.Time) Hold {
 	switch {
-	case e.Hold == None && e.reported:
+	case e.said == None:
 		return None // it was ejected; only good answers bring it back
 	case e.Fault == probe.HostAnswers:
 		return HostAlive
@@ -163,14 +159,14 @@ func (d *Detector) holdOf(e *endpoint, reached bool, now time.Time) Hold {
 	return d.witness.hold(e, now)
 }
 
-func (d *Detector) setHold(e *endpoint, h Hold, now time.Time) {
+func (d *Detector) setHold(e *Suspect, h Hold, now time.Time) {
 	e.Hold = h
 	if h == Asking {
 		d.witness.wanted = true
 		return
 	}
-	if !e.reported || e.reportedHold != h {
-		e.reported, e.reportedHold = true, h
+	if e.said != h {
+		e.said = h
 		d.note(Fell, e, now)
 		d.Changed(e.Service)
 	}
@@ -194,13 +190,12 @@ type witness struct {
 	wanted, asking bool
 	latest         Witnesses
 	at             time.Time // of the latest answer
-	lost           bool      // a note said that the network is lost
 }
 
 func (w *witness) fresh(now time.Time) bool { return !w.at.IsZero() && now.Sub(w.at) < freshWitness }
 
 // hold returns why an endpoint is not ejected, by what the witnesses say.
-func (w *witness) hold(e *endpoint, now time.Time) Hold {
+func (w *witness) hold(e *Suspect, now time.Time) Hold {
 	switch {
 	case !w.fresh(now):
 		return Asking
@@ -212,26 +207,25 @@ func (w *witness) hold(e *endpoint, now time.Time) Hold {
 
 // Witnessed records what the witnesses answered.
 func (d *Detector) Witnessed(w Witnesses, now time.Time) {
-	d.witness.asking, d.witness.wanted = false, false
-	d.witness.latest, d.witness.at = w, now
+	before := d.witness.latest
+	d.witness = witness{latest: w, at: now}
 	for e := range d.all {
 		if e.Down && e.Hold == Asking {
 			d.setHold(e, d.witness.hold(e, now), now)
 		}
 	}
-	if lost := w == AllSilent; lost != d.witness.lost {
-		d.witness.lost = lost
-		kind := NetworkBack
-		if lost {
-			kind = NetworkLost
-		}
-		d.Note(Note{Kind: kind, At: now})
+	switch {
+	case before == w:
+	case w == AllSilent:
+		d.Note(Note{Kind: NetworkLost, At: now})
+	case before == AllSilent:
+		d.Note(Note{Kind: NetworkBack, At: now})
 	}
 }
 
 // askWitnesses asks who shows whether this node has its network.
-func (d *Detector) askWitnesses() *Inquiry {
-	q := &Inquiry{Witnesses: true, Doubts: map[string]Doubts{}}
+func (d *Detector) askWitnesses() Question {
+	q := Question{Doubts: map[string]Doubts{}}
 	for e := range d.all {
 		if !e.Down && e.Falls == 0 {
 			continue // anybody can raise a suspicion

@@ -1,4 +1,4 @@
-package suspicion
+package checks
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 func (d *detector) kinds() (list []string) {
 	for _, n := range d.notes {
 		if k := n.Kind; (k == FellAtOnce || k == NetworkLost || k == NetworkBack) && !n.At.IsZero() {
-			list = append(list, fmt.Sprint(k, n.Record.Service))
+			list = append(list, fmt.Sprint(k, n.Suspect.Service))
 		}
 	}
 	d.notes = nil
@@ -63,8 +63,8 @@ func TestEpisodeIsTold(t *testing.T) {
 		begin, got := s.now, []Kind(nil)
 		tt.do()
 		for _, n := range s.d.notes {
-			if got = append(got, n.Kind); n.Record.At != endpointNo(1) || n.At.Before(begin) || n.At.After(s.now) {
-				t.Errorf("%d: told of %s at %s, want %s to %s", i, n.Record.At, n.At, begin, s.now)
+			if got = append(got, n.Kind); n.Suspect.At != endpointNo(1) || n.At.Before(begin) || n.At.After(s.now) {
+				t.Errorf("%d: told of %s at %s, want %s to %s", i, n.Suspect.At, n.At, begin, s.now)
 			}
 		}
 		if !slices.Equal(got, tt.want) {
@@ -98,7 +98,7 @@ func TestRestoredAnswer(t *testing.T) {
 		m := Member{Service: web, Word: Word{Node: "node-x"}, Nodes: 5}
 		s.d.Restore(&state.Failure{Protocol: state.TCP, At: endpointNo(i), Sure: sure, Since: since}, m, s.now)
 	}
-	list := s.d.Records(web)
+	list := s.d.Suspects(web)
 	if len(list) != 2 || list[0].Fault != probe.Refused || list[1].Fault != probe.NoAnswer || list[0].Since != since {
 		t.Errorf("%+v", list)
 	}
@@ -112,7 +112,7 @@ func TestRestoredAnswer(t *testing.T) {
 	for _, q := range s.asked {
 		s.d.Answered(q, probe.NoFault, true, s.now)
 	}
-	if list = s.d.Records(web); len(list) != 2 || list[0].Fault != probe.NoFault || !list[0].Down {
+	if list = s.d.Suspects(web); len(list) != 2 || list[0].Fault != probe.NoFault || !list[0].Down {
 		t.Errorf("after a good answer: %+v", list)
 	}
 	doubts("after a good answer, which is not enough")

@@ -1,28 +1,14 @@
-package suspicion
+package checks
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
-
-// Options configure a Detector.
-type Options struct {
-	Jitter  func() float64   // a number from 0 to 1; it spreads questions over time
-	Cost    time.Duration    // of a question, in processor time
-	Rates   *schedule.Rates  // of such costs
-	Changed func(state.Name) // what Failures returns of a Service
-	Note    func(Note)
-	// Doubt is called with the node of an endpoint that gave clients no answer, and again when it gives no answer to the first
-	// question either (asked).
-	Doubt func(node string, asked bool, now time.Time)
-}
 
 const (
 	// maxTracked is how many endpoints of Services can be under suspicion. One namespace can have a quarter of what others leave.
@@ -35,28 +21,28 @@ const (
 type Detector struct {
 	Options
 	services map[state.Name]*suspects
-	tracked  map[netip.AddrPort][]*endpoint
+	tracked  map[netip.AddrPort][]*Suspect
 	addrs    map[netip.Addr]int // how many of the tracked endpoints have an address
 	room     *schedule.Room
-	left     int                       // suspicions that found no room
-	line     schedule.Line[*endpoint]  // those that are suspected, and those that have failed and wait to return
-	calm     schedule.Queue[*endpoint] // they wait to be forgotten
+	Left     int                     // suspicions that found no room; the caller takes them away
+	line     schedule.Line[*Suspect] // those that are suspected, and those that have failed and wait to return
+	swept    time.Time               // when calm ones were forgotten
 	witness  witness
 }
 
 // suspects are the tracked endpoints of a Service.
 type suspects struct {
-	endpoints map[netip.AddrPort]*endpoint
+	endpoints map[netip.AddrPort]*Suspect
 	doubtful  bool // no silent endpoint is added to the failures until others have answered
 	fallen    bool // too many endpoints fell at once
 }
 
-// New returns a Detector that suspects nobody.
-func New(o Options) *Detector {
+// NewDetector returns a Detector that suspects nobody.
+func NewDetector(o Options) *Detector {
+	cost := func(*Suspect) time.Duration { return o.Cost(state.CheckOff) }
 	return &Detector{
-		Options: o, services: map[state.Name]*suspects{}, tracked: map[netip.AddrPort][]*endpoint{}, addrs: map[netip.Addr]int{},
-		room: schedule.NewRoom(maxTracked, maxTracked/MaxOfTenant),
-		line: schedule.NewLine(schedule.NewRoom(maxQuestions, 2), o.Rates, func(*endpoint) time.Duration { return o.Cost }),
+		Options: o, services: map[state.Name]*suspects{}, tracked: map[netip.AddrPort][]*Suspect{}, addrs: map[netip.Addr]int{},
+		room: schedule.NewRoom(maxTracked, maxTracked/MaxOfTenant), line: schedule.NewLine(schedule.NewRoom(maxQuestions, 2), o.Rates, cost),
 	}
 }
 
@@ -74,11 +60,11 @@ func (d *Detector) Has(a netip.Addr) bool { return d.addrs[a] > 0 }
 func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, now time.Time) {
 	if !d.Knows(at) && (reason != Refusing || slices.ContainsFunc(members, func(m Member) bool { return m.Refusals })) {
 		for _, m := range members {
-			d.track(&endpoint{Record: Record{Member: m, At: at}, calm: true})
+			d.track(&Suspect{Member: m, At: at, calm: true})
 		}
 	}
 	list := d.tracked[at]
-	if reason == Refusing && !slices.ContainsFunc(list, func(e *endpoint) bool { return e.Refusals }) {
+	if reason == Refusing && !slices.ContainsFunc(list, func(e *Suspect) bool { return e.Refusals }) {
 		return
 	}
 	for _, e := range list {
@@ -90,7 +76,7 @@ func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, n
 			continue
 		}
 		e.begin(false, now)
-		e.doubted, e.Reason, e.Hold = again, reason, None
+		e.doubted, e.Reason = again, reason
 		d.schedule(e, now)
 		d.note(SuspicionBegan, e, now)
 		if reason == Unanswered {
@@ -100,14 +86,14 @@ func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, n
 }
 
 // track begins to track an endpoint; false: there is no room.
-func (d *Detector) track(e *endpoint) bool {
+func (d *Detector) track(e *Suspect) bool {
 	if !d.room.Take(e.Service.Namespace) {
-		d.left++
+		d.Left++
 		return false
 	}
 	of := d.services[e.Service]
 	if of == nil {
-		of = &suspects{endpoints: map[netip.AddrPort]*endpoint{}}
+		of = &suspects{endpoints: map[netip.AddrPort]*Suspect{}}
 		d.services[e.Service] = of
 	}
 	e.due.Value = e
@@ -118,12 +104,12 @@ func (d *Detector) track(e *endpoint) bool {
 }
 
 // forget ends the tracking of an endpoint.
-func (d *Detector) forget(e *endpoint) {
+func (d *Detector) forget(e *Suspect) {
 	of, addr := d.services[e.Service], e.At.Addr()
 	if delete(of.endpoints, e.At); len(of.endpoints) == 0 {
 		delete(d.services, e.Service)
 	}
-	d.tracked[e.At] = slices.DeleteFunc(d.tracked[e.At], func(o *endpoint) bool { return o == e })
+	d.tracked[e.At] = slices.DeleteFunc(d.tracked[e.At], func(o *Suspect) bool { return o == e })
 	if len(d.tracked[e.At]) == 0 {
 		delete(d.tracked, e.At)
 	}
@@ -139,9 +125,9 @@ func (d *Detector) forget(e *endpoint) {
 // brings an endpoint back at once in all Services of the namespace, unless it says that the endpoint is not ready: when a node has
 // died, this is the word, and other Services with the same endpoint get it a little later.
 func (d *Detector) Refresh(service state.Name, has map[netip.AddrPort]Member, now time.Time) {
-	own := map[netip.AddrPort]*endpoint{}
+	var own map[netip.AddrPort]*Suspect
 	if of := d.services[service]; of != nil {
-		own = maps.Clone(of.endpoints)
+		own = of.endpoints
 	}
 	for at, e := range own {
 		if _, stays := has[at]; !stays {
@@ -156,8 +142,7 @@ func (d *Detector) Refresh(service state.Name, has map[netip.AddrPort]Member, no
 			continue
 		}
 		before := e.Word
-		e.Member = m
-		if m.Word == before || !m.Word.Ready {
+		if e.Member, e.StillReady = m, e.StillReady && m.Word.Ready; m.Word == before || !m.Word.Ready {
 			continue
 		}
 		for _, o := range d.tracked[at] {
@@ -174,7 +159,7 @@ func (d *Detector) join(at netip.AddrPort, m Member) {
 		return
 	}
 	e := *d.tracked[at][0]
-	e.Member, e.due = m, schedule.Entry[*endpoint]{}
+	e.Member, e.StillReady, e.due = m, e.StillReady && m.Word.Ready, schedule.Entry[*Suspect]{}
 	if d.track(&e) {
 		d.schedule(&e, e.next)
 		d.Changed(m.Service)
@@ -182,7 +167,7 @@ func (d *Detector) join(at netip.AddrPort, m Member) {
 }
 
 // clear ends the suspicion of an endpoint.
-func (d *Detector) clear(e *endpoint, why Kind, now time.Time) {
+func (d *Detector) clear(e *Suspect, why Kind, now time.Time) {
 	e.doubted = e.doubted && !e.Down
 	if e.Down || e.Falls > 0 {
 		d.Changed(e.Service) // a plan may have waited for the second answer
@@ -191,7 +176,6 @@ func (d *Detector) clear(e *endpoint, why Kind, now time.Time) {
 		d.note(why, e, now)
 	}
 	e.begin(true, now)
-	e.Hold, e.reported = None, false
 	d.schedule(e, now.Add(calmTime))
 }
 
@@ -200,27 +184,27 @@ func (d *Detector) Restore(f *state.Failure, m Member, now time.Time) {
 	if of := d.services[m.Service]; of != nil && of.endpoints[f.At] != nil {
 		return
 	}
-	e := &endpoint{Record: Record{Member: m, At: f.At, Record: checks.Restored(f, failuresToFail)}, fell: !f.Sure, reported: true}
+	e := &Suspect{Member: m, At: f.At, Record: Restored(f, failuresToFail), fell: !f.Sure}
 	if d.track(e) {
 		d.schedule(e, now)
 		d.Changed(m.Service)
 	}
 }
 
-// Records returns what is known of the endpoints of a Service that are suspected or failed, sorted by address; of all Services if it
+// Suspects returns what is known of the endpoints of a Service that are suspected or failed, sorted by address; of all Services if it
 // has no name.
-func (d *Detector) Records(of state.Name) (list []Record) {
+func (d *Detector) Suspects(of state.Name) (list []Suspect) {
 	for e := range d.all {
 		if !e.calm && (of == state.Name{} || of == e.Service) {
-			list = append(list, e.record())
+			list = append(list, *e)
 		}
 	}
-	slices.SortFunc(list, func(a, b Record) int { return cmp.Or(a.At.Compare(b.At), a.Service.Compare(b.Service)) })
+	slices.SortFunc(list, func(a, b Suspect) int { return cmp.Or(a.At.Compare(b.At), a.Service.Compare(b.Service)) })
 	return list
 }
 
 // all yields all endpoints that are tracked.
-func (d *Detector) all(yield func(*endpoint) bool) {
+func (d *Detector) all(yield func(*Suspect) bool) {
 	for _, list := range d.tracked {
 		for _, e := range list {
 			if !yield(e) {
@@ -228,11 +212,4 @@ func (d *Detector) all(yield func(*endpoint) bool) {
 			}
 		}
 	}
-}
-
-// Left returns how many suspicions found no room since the last call.
-func (d *Detector) Left() int {
-	n := d.left
-	d.left = 0
-	return n
 }

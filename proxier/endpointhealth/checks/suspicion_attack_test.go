@@ -1,4 +1,4 @@
-package suspicion
+package checks
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 // the endpoint of another into his slices as well. It comes under suspicion all the same, and is asked at once.
 func TestBorrowedEndpoints(t *testing.T) {
 	tenant, bank := state.Name{Namespace: "a-tenant", Name: "web"}, state.Name{Namespace: "bank", Name: "web"}
-	d, begin := steady(), time.Unix(1e9, 0)
+	d, begin := calmDetector(), time.Unix(1e9, 0)
 	both := []Member{{Service: tenant}, {Service: bank}}
 	d.Suspect(endpointNo(200), Unanswered, both, begin)
 	first := d.Due(begin)
@@ -45,7 +45,7 @@ func TestBorrowedEndpoints(t *testing.T) {
 
 // TestGreedyTenantsLeaveRoom: tenants have as many endpoints under suspicion as they can, and that of another one finds room.
 func TestGreedyTenantsLeaveRoom(t *testing.T) {
-	d, begin := steady(), time.Unix(1e9, 0)
+	d, begin := calmDetector(), time.Unix(1e9, 0)
 	for i := range 8 * MaxOfTenant {
 		end := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80)
 		greedy := state.Name{Namespace: string(rune('a' + i/MaxOfTenant)), Name: "web"}
@@ -72,7 +72,7 @@ func TestForeignWord(t *testing.T) {
 		s.now = s.now.Add(50 * time.Millisecond)
 		s.d.Refresh(foreign, map[netip.AddrPort]Member{at: {Service: foreign, Word: Word{Ready: i%2 == 0}}}, s.now)
 		for _, q := range s.d.Due(s.now) {
-			if q.Witnesses {
+			if q.Doubts != nil {
 				s.d.Witnessed(SomeAnswer, s.now)
 				continue
 			}
@@ -96,7 +96,7 @@ func TestForeignWord(t *testing.T) {
 // TestManyServicesUnderSuspicion: a tenant has a thousand Services with the same thousand endpoints, and all of them come under
 // suspicion. What the detector keeps, and the work with it, is bounded; the endpoint of another tenant finds room.
 func TestManyServicesUnderSuspicion(t *testing.T) {
-	d, begin := steady(), time.Unix(1e9, 0)
+	d, begin := calmDetector(), time.Unix(1e9, 0)
 	var members []Member
 	for i := range 1000 {
 		members = append(members, Member{Service: state.Name{Namespace: "tenant", Name: fmt.Sprint(i)}})
@@ -104,7 +104,7 @@ func TestManyServicesUnderSuspicion(t *testing.T) {
 	for i := range 1000 {
 		d.Suspect(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80), Unanswered, members, begin)
 	}
-	if kept := len(d.Records(state.Name{})); kept > MaxOfTenant {
+	if kept := len(d.Suspects(state.Name{})); kept > MaxOfTenant {
 		t.Errorf("%d are kept, at most %d are allowed", kept, MaxOfTenant)
 	}
 	if d.Suspect(endpointNo(1), Unanswered, []Member{{Service: web}}, begin); d.services[web] == nil {
@@ -115,7 +115,7 @@ func TestManyServicesUnderSuspicion(t *testing.T) {
 // TestForeignNode: a tenant wrote the endpoints of another into his slices, and names no node or another one. When the node of the
 // endpoint dies, its other endpoints are asked all the same, and none of them is a witness. The tenant's words exclude nobody else's.
 func TestForeignNode(t *testing.T) {
-	d, begin, at := steady(), time.Unix(1e9, 0), endpointNo(1)
+	d, begin, at := calmDetector(), time.Unix(1e9, 0), endpointNo(1)
 	foreign := Member{Service: state.Name{Namespace: "tenant", Name: "web"}, Word: Word{Node: "alive"}}
 	nameless := Member{Service: state.Name{Namespace: "tenant-2", Name: "web"}}
 	own := Member{Service: web, Word: Word{Node: "dead"}}
