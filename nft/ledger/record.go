@@ -77,6 +77,13 @@ func (r Row) Data(n int) []byte {
 	return r.records[n*r.each+header+r.key : (n+1)*r.each]
 }
 
+// Append appends the first records of the row, of those that it has, and makes room for so many records.
+func (r Row) Append(out Records, has, room int) Records {
+	start := len(out)
+	out = append(slices.Grow(out, room*r.each), r.records[:min(has, room)*r.each]...)
+	return out[:start+room*r.each]
+}
+
 // Append adds a record. The caller keeps the order.
 func (rs Records) Append(r Record) Records {
 	flags := uint8(0)

@@ -107,8 +107,9 @@ func TestReadEarlier(t *testing.T) {
 		}
 		for i, want := range tt.pools {
 			text := ""
-			for _, m := range p.members(i) {
-				text += fmt.Sprintf("%s/%d ", m.addr, m.slot)
+			members, order := p.members(i)
+			for _, slot := range order {
+				text += fmt.Sprintf("%s/%d ", members[slot], slot)
 			}
 			if text = strings.TrimSpace(text); text != want {
 				t.Errorf("%s, pool %d: %q, want %q", tt.name, i, text, want)

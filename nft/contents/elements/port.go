@@ -2,6 +2,7 @@ package elements
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -41,9 +42,9 @@ type poolState struct {
 	// class is how the program draws a slot. A pool without slots has no class, and the kernel does not have it.
 	class   program.Class
 	classID uint32
-	order   []uint16      // its slots, in the order of the addresses of their endpoints; nil: the slots are given
-	earlier []slotted     // as an earlier process left it, until the pool is set for the first time
-	hash    *hashing.Pool // nil: it never had a table
+	order   []uint16         // its slots, in the order of the addresses of their endpoints; nil: the slots are given
+	earlier []netip.AddrPort // the endpoints in the slots that an earlier process left, until the pool is set for the first time
+	hash    *hashing.Pool    // nil: it never had a table
 }
 
 // records adds the elements that say how the pool is served.
@@ -155,7 +156,7 @@ func (s *ServicePorts) inherit(p *port) bool {
 	delete(s.earlier, earlier.name)
 	p.number, p.ordinals = earlier.number, earlier.ordinals
 	for i := range p.pools {
-		p.pools[i].earlier = earlier.members(i)
+		p.pools[i].earlier, p.pools[i].order = earlier.members(i)
 	}
 	return true
 }
