@@ -11,7 +11,6 @@ import (
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/contents/elements"
 	"github.com/verdict-proxy/verdict/nft/kernel"
-	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/nft/table"
 )
@@ -283,11 +282,11 @@ func (p *pending) discard() {
 func (e *Engine) changedPorts() map[contents.PortID]int {
 	counts := map[contents.PortID]int{}
 	for _, tb := range e.tables {
-		tb.Want.Accounts(func(a *ledger.Account) {
+		for _, a := range tb.Want.Pending() {
 			if n := a.Changes(); n > 0 && a.Owner() != "" {
 				counts[contents.PortID{Family: tb.Family, Name: a.Owner()}] += n
 			}
-		})
+		}
 		for name, n := range tb.Want.Hash.TakeRetired() {
 			counts[contents.PortID{Family: tb.Family, Name: name}] += n
 		}

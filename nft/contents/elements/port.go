@@ -1,7 +1,6 @@
 package elements
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -114,9 +113,6 @@ func (s *ServicePorts) drop(p *port) {
 
 // Inherit reports whether an earlier process may have left ports that have no successor yet.
 func (s *ServicePorts) Inherit() bool { return s.earlier != nil }
-
-// Names are those of all ports, in no order.
-func (s *ServicePorts) Names() []string { return slices.Collect(maps.Keys(s.byName)) }
 
 // takeWaiting returns the names of ports for which there is room, sorted. They no longer wait.
 func (s *ServicePorts) takeWaiting(timeouts int) []string {

@@ -180,7 +180,7 @@ func TestComments(t *testing.T) {
 	p.Frontends[0].Firewalled = true
 	c.Set(program.NewWriter(program.IPv4), &p)
 	got := map[program.SetID]string{}
-	c.Each(func(a *ledger.Account, r *ledger.Record) {
+	c.Each((*ledger.Account).Wanted, func(a *ledger.Account, r *ledger.Record) {
 		if a.Owner() != "" {
 			got[r.Set] = c.Comment(a, r)
 		}

@@ -3,7 +3,6 @@ package hashing
 import (
 	"crypto/sha256"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
@@ -105,9 +104,6 @@ func NewTables(l *ledger.Ledger) Tables {
 
 // Count is the number of tables. Some of those that leave do not count, because there are more numbers than tables.
 func (h *Tables) Count() int { return len(h.byKey) + max(0, len(h.leaving.tables)-program.MaxTables/4) }
-
-// Numbers are those of the tables that are in a transaction, in no order.
-func (h *Tables) Numbers() []uint32 { return slices.Collect(maps.Keys(h.numbers)) }
 
 // Prefer sets what the pools had in the map hash-tables of an earlier process; nil: there is none any more.
 func (h *Tables) Prefer(earlier map[uint32]uint32) {
