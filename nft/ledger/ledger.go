@@ -29,6 +29,7 @@ type Ledger struct {
 	fixes    map[*Account][]fix
 	empty    bool // the kernel has nothing
 	versions uint32
+	records  pair
 	scratch  Records // of Set
 	spare    Records // the memory of a long list that nobody needs any more
 }
@@ -106,7 +107,7 @@ func (l *Ledger) Want(a *Account, next Content) {
 		}
 		l.counts[r.Set] += by
 	}
-	diff(equal.without(a.wanted), equal.without(next), func(old, next *Record) {
+	l.records.diff(equal.without(a.wanted), equal.without(next), func(old, next *Record) {
 		if old != nil {
 			count(old, -1)
 		}

@@ -480,7 +480,7 @@ func TestEnds(t *testing.T) {
 		all = all.Append(Record{Set: program.Services, Key: []byte{0, 0, byte(n >> 8), byte(n)}, Data: bytes.Repeat([]byte{byte(program.Services), 0, 4, 0}, random.IntN(4))})
 	}
 	text := func(a, b Content) (lines string) {
-		diff(a, b, func(old, next *Record) { lines += fmt.Sprintln(old, next) })
+		new(pair).diff(a, b, func(old, next *Record) { lines += fmt.Sprintln(old, next) })
 		return lines
 	}
 	for i := range 300 {

@@ -144,10 +144,13 @@ func (r *Record) same(o *Record) bool {
 	return !r.other && !o.other && (isShared(r.Set) || bytes.Equal(r.Data, o.Data))
 }
 
+// pair has the records that are visited, one after the other: nobody keeps them.
+type pair struct{ a, b Record }
+
 // diff calls each for the keys that are in one of two lists only, or in both with different data. A record that is not there is
 // nil.
-func diff(old, next Content, each func(old, next *Record)) {
-	merge(old, next, skipEqual, func(a, b *Record) {
+func (p *pair) diff(old, next Content, each func(old, next *Record)) {
+	p.merge(old, next, skipEqual, func(a, b *Record) {
 		if a == nil || b == nil || !a.same(b) {
 			each(a, b)
 		}
@@ -155,23 +158,23 @@ func diff(old, next Content, each func(old, next *Record)) {
 }
 
 // walk calls each for all keys of two lists.
-func walk(old, next Content, each func(old, next *Record)) {
-	merge(old, next, func(_, _ Content, i, j int) (int, int) { return i, j }, each)
+func (p *pair) walk(old, next Content, each func(old, next *Record)) {
+	p.merge(old, next, func(_, _ Content, i, j int) (int, int) { return i, j }, each)
 }
 
-func merge(old, next Content, skip func(old, next Content, i, j int) (int, int), visit func(old, next *Record)) {
+func (p *pair) merge(old, next Content, skip func(old, next Content, i, j int) (int, int), visit func(old, next *Record)) {
 	if old == nil || next == nil { // as at the first synchronization
 		each(old, func(r *Record) { visit(r, nil) })
 		each(next, func(r *Record) { visit(nil, r) })
 		return
 	}
-	var a, b Record // one for all: nobody keeps them
+	a, b := &p.a, &p.b
 	for i, j := 0, 0; ; {
 		i, j = skip(old, next, i, j)
 		var afterA, afterB int
 		var hasA, hasB bool
-		a, afterA, hasA = old.At(i)
-		b, afterB, hasB = next.At(j)
+		*a, afterA, hasA = old.At(i)
+		*b, afterB, hasB = next.At(j)
 		if !hasA && !hasB {
 			return
 		}
@@ -182,17 +185,17 @@ func merge(old, next Content, skip func(old, next Content, i, j int) (int, int),
 		case !hasB:
 			order = -1
 		default:
-			order = a.compare(&b)
+			order = a.compare(b)
 		}
 		switch {
 		case order < 0:
-			visit(&a, nil)
+			visit(a, nil)
 			i = afterA
 		case order > 0:
-			visit(nil, &b)
+			visit(nil, b)
 			j = afterB
 		default:
-			visit(&a, &b)
+			visit(a, b)
 			i, j = afterA, afterB
 		}
 	}
@@ -215,13 +218,11 @@ func skipEqual(old, next Content, i, j int) (int, int) {
 
 // equal is how many bytes two lists begin with that are the same records.
 func (rs Records) equal(o Records) (n int) {
-	const block = 256
 	same := 0
-	for same+block <= min(len(rs), len(o)) && bytes.Equal(rs[same:same+block], o[same:same+block]) {
-		same += block
-	}
-	for same < min(len(rs), len(o)) && rs[same] == o[same] {
-		same++
+	for block := 256; block > 0; block /= 16 {
+		for same+block <= min(len(rs), len(o)) && bytes.Equal(rs[same:same+block], o[same:same+block]) {
+			same += block
+		}
 	}
 	for n < same && n+rs[n:].size() <= same {
 		n += rs[n:].size()

@@ -58,14 +58,14 @@ func (w *writer) reserve() {
 func (w *writer) account(a *Account) {
 	a.changes = 0
 	if a.named != a.owner {
-		walk(a.applied, a.wanted, func(old, next *Record) {
+		w.records.walk(a.applied, a.wanted, func(old, next *Record) {
 			if old == nil || next == nil || !old.same(next) || w.comment(a.owner, old) != w.comment(a.named, old) {
 				w.change(a, old, next)
 			}
 		})
 		return
 	}
-	diff(a.equal.without(a.applied), a.equal.without(a.wanted), func(old, next *Record) { w.change(a, old, next) })
+	w.records.diff(a.equal.without(a.applied), a.equal.without(a.wanted), func(old, next *Record) { w.change(a, old, next) })
 }
 
 // change writes the change of an element. The text of the transaction says whose it was; the kernel gets only the key.
