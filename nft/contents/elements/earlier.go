@@ -143,7 +143,7 @@ func (p *earlierPort) readToken(t EarlierToken) {
 	n := t.token >> program.PoolBits
 	p.name = t.name
 	p.ordinals.list = append(p.ordinals.list, ordinal{addr: t.addr, n: n})
-	p.ordinals.next = max(p.ordinals.next, n+1)
+	p.ordinals.last = max(p.ordinals.last, n)
 }
 
 // haveAffinity reports whether an earlier process left service ports with affinity.

@@ -131,7 +131,7 @@ func (s *ServicePorts) keepEarlier(ports map[uint32]*earlierPort) {
 	}
 	s.earlier = earlierPorts{}
 	for number, p := range ports {
-		s.numbers.next = max(s.numbers.next, number)
+		s.numbers.last = max(s.numbers.last, number)
 		if names[p.name] > 1 {
 			continue // an earlier version wrote equal comments for long names: the elements could belong to any of these ports
 		}
@@ -194,7 +194,7 @@ func (s *ServicePorts) stopWaiting(p *port) {
 // still have affinity entries of the port that had it.
 type numbering struct {
 	used map[uint32]struct{}
-	next uint32
+	last uint32
 }
 
 // take returns a free number; 0: there is none.
@@ -202,13 +202,9 @@ func (n *numbering) take() uint32 {
 	if n.room() == 0 {
 		return 0
 	}
-	for {
-		n.next = (n.next + 1) % program.MaxPorts
-		if _, taken := n.used[n.next]; !taken && n.next != 0 {
-			n.claim(n.next)
-			return n.next
-		}
-	}
+	number := contents.NextNumber(&n.last, 1, program.MaxPorts, func(number uint32) bool { _, taken := n.used[number]; return taken })
+	n.claim(number)
+	return number
 }
 
 // room is how many numbers are free.

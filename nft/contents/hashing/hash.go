@@ -82,7 +82,7 @@ type Tables struct {
 	ledger  *ledger.Ledger
 	byKey   map[hashKey]*hashTable
 	numbers map[uint32]*hashTable
-	next    uint32
+	last    uint32       // number
 	fresh   []*hashTable // new since the last transaction
 	idle    []*hashTable // that have or had no pools
 	leaving leaving
@@ -97,7 +97,7 @@ type Tables struct {
 // NewTables returns the tables of a family without pools.
 func NewTables(l *ledger.Ledger) Tables {
 	return Tables{
-		ledger: l, byKey: map[hashKey]*hashTable{}, numbers: map[uint32]*hashTable{}, next: program.FirstTable,
+		ledger: l, byKey: map[hashKey]*hashTable{}, numbers: map[uint32]*hashTable{},
 		ports: targetPorts{ledger: l, used: map[uint16]*portUse{}},
 	}
 }
@@ -197,7 +197,9 @@ func (h *Tables) enter(table *hashTable) {
 	}
 	table.from = nil
 	if table.number == 0 {
-		table.number = h.freeNumber()
+		table.number = contents.NextNumber(&h.last, program.FirstTable, 1<<(32-program.TableShift), func(number uint32) bool {
+			return h.numbers[number] != nil || h.reserved[number]
+		})
 	}
 	h.numbers[table.number] = table
 	h.want(table, &slots{endpoints: table.endpoints, bySlot: maglev(table.endpoints)})
@@ -249,18 +251,6 @@ func (s *slots) Prefix(o ledger.Content) int {
 		return 0
 	}
 	return min(len(s.bySlot), len(other.bySlot))
-}
-
-func (h *Tables) freeNumber() uint32 {
-	for {
-		number := h.next
-		if h.next++; h.next >= 1<<(32-program.TableShift) {
-			h.next = program.FirstTable
-		}
-		if h.numbers[number] == nil && !h.reserved[number] {
-			return number
-		}
-	}
 }
 
 // forget forgets a table.
