@@ -11,7 +11,6 @@ import (
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/contents/elements"
 	"github.com/verdict-proxy/verdict/nft/kernel"
-	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/nft/table"
 )
@@ -187,20 +186,6 @@ func (e *Engine) Elements() []SetElements {
 // CanOwn reports whether Options asked for ownership, and the kernel has tables with an owner.
 func (e *Engine) CanOwn() bool { return e.tables[0].Owner.Wanted }
 
-// Owned reports whether the kernel lets only this engine change the tables.
-func (e *Engine) Owned() (bool, error) {
-	for _, tb := range e.tables {
-		found, err := e.conn.SurveyTable(tb.Family)
-		if err != nil {
-			return false, fmt.Errorf("read table %s %s: %w", tb.Family, program.TableName, err)
-		}
-		if !tb.Owner.Wanted || found.Flags&program.OwnerFlag == 0 {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
 // Inherited reports whether an earlier process served a frontend, with a pool or with IPVS. An address and port may also be
 // those of a node port. Inherited asks the kernel for this one frontend, because a dump of all of them is slow. After the
 // first Apply the answer is always false.
@@ -283,11 +268,11 @@ func (p *pending) discard() {
 func (e *Engine) changedPorts() map[contents.PortID]int {
 	counts := map[contents.PortID]int{}
 	for _, tb := range e.tables {
-		tb.Want.Accounts(func(a *ledger.Account) {
+		for _, a := range tb.Want.Pending() {
 			if n := a.Changes(); n > 0 && a.Owner() != "" {
 				counts[contents.PortID{Family: tb.Family, Name: a.Owner()}] += n
 			}
-		})
+		}
 		for name, n := range tb.Want.Hash.TakeRetired() {
 			counts[contents.PortID{Family: tb.Family, Name: name}] += n
 		}

@@ -40,6 +40,8 @@ func (e *Engine) render() string {
 // everything has all elements that a table is to have, without the stamp.
 func everything(tb *table.Table) program.Writer {
 	w := program.NewWriter(tb.Family)
-	tb.Want.Each(func(a *ledger.Account, r *ledger.Record) { w.Insert(r.Set, tb.Want.Element(w, a.Owner(), r)) })
+	tb.Want.Each((*ledger.Account).Wanted, func(a *ledger.Account, r *ledger.Record) {
+		w.Insert(r.Set, ledger.Element(w, tb.Want.Comment(a, r), r))
+	})
 	return w
 }

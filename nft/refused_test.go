@@ -62,7 +62,7 @@ func TestRefusedPort(t *testing.T) {
 	if text := mustApply(t, m.Engine).Text(); strings.Contains(text, "delete table") {
 		t.Errorf("the tables were made again, without the affinity of clients:\n%s", text)
 	}
-	if n := len(m.tables[0].Want.Ports.Names()); n != 39 {
+	if n := m.tables[0].Want.Count(program.Pools); n != 39 {
 		t.Errorf("%d ports are served, want 39", n)
 	}
 	for _, p := range append(ports[:23:23], ports[24:]...) {
@@ -133,7 +133,7 @@ func TestRefusedWithoutName(t *testing.T) {
 	}
 	m.Delete(refused.Port.Family, refused.Port.Name)
 	mustApply(t, m.Engine)
-	if n := len(m.tables[0].Want.Ports.Names()); n != 1999 {
+	if n := m.tables[0].Want.Count(program.Pools); n != 1999 {
 		t.Errorf("%d ports are served, want 1,999", n)
 	}
 }

@@ -82,6 +82,19 @@ type PortID struct {
 	Name   string
 }
 
+// NextNumber returns the next number that is free, behind the last one that was given, from first to below end: a number that
+// is free is used again as late as possible. One of them must be free.
+func NextNumber(last *uint32, first, end uint32, taken func(uint32) bool) uint32 {
+	for {
+		if *last++; *last < first || *last >= end {
+			*last = first
+		}
+		if !taken(*last) {
+			return *last
+		}
+	}
+}
+
 // Program is the program of one family under these globals.
 func (g *Globals) Program(f program.Family) program.Program {
 	p := program.Program{

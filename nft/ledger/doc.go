@@ -6,6 +6,7 @@
 //
 //	record.go   elements of an owner in compact form, and how two lists of them differ
 //	ledger.go   accounts, what is pending, and what becomes of it
+//	write.go    writes what is pending to a transaction
 //	shared.go   elements that several owners share, in accounts of their own
 //	load.go     what the kernel was found to have
 package ledger

@@ -3,8 +3,6 @@ package ledger
 import (
 	"math"
 	"slices"
-
-	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // State is what the kernel has of an element.
@@ -34,24 +32,22 @@ func (l *Ledger) Forget() {
 	l.empty = true
 	for _, a := range l.accounts {
 		if a.wanted != nil {
-			a.applied = nil
-			l.await(a)
+			l.found(a, nil)
 		}
 	}
 }
 
-// Correct notes what the kernel has of an element that an account has applied, or wants. Corrected takes the notes over.
+// Correct notes what the kernel has of an element that an account has applied, or wants. No account wants an element of nobody.
+// Corrected takes the notes over.
 func (l *Ledger) Correct(a *Account, r *Record, is State) {
+	if a == nil {
+		a = l.nobody
+	}
 	if l.fixes == nil {
 		l.fixes = map[*Account][]fix{}
 	}
 	one := fix{Record{Set: r.Set, End: r.End, Key: slices.Clone(r.Key), Data: slices.Clone(r.Data)}, is}
 	l.fixes[a] = append(l.fixes[a], one)
-}
-
-// Foreign notes an element that nobody wants.
-func (l *Ledger) Foreign(set program.SetID, key []byte, end bool) {
-	l.Correct(l.nobody, &Record{Set: set, End: end, Key: key}, Other)
 }
 
 // Corrected takes over what was noted. What is pending then makes the kernel have what is wanted.
@@ -61,14 +57,21 @@ func (l *Ledger) Corrected() {
 	}
 	for _, a := range l.accounts {
 		if list := l.fixes[a]; len(list) > 0 {
-			a.correct(list)
-			l.await(a)
+			l.found(a, a.corrected(list))
 		}
 	}
 	l.fixes = nil
 }
 
-func (a *Account) correct(list []fix) {
+// found replaces what an account has applied.
+func (l *Ledger) found(a *Account, applied Content) {
+	l.versions++
+	a.applied, a.equal, a.version[1] = applied, ends{differ: true}, l.versions
+	l.await(a)
+}
+
+// corrected is what an account has applied, corrected.
+func (a *Account) corrected(list []fix) Content {
 	slices.SortStableFunc(list, func(x, y fix) int { return x.compare(&y.Record) })
 	list = slices.CompactFunc(list, func(x, y fix) bool { return x.compare(&y.Record) == 0 })
 	var out Records
@@ -93,9 +96,10 @@ func (a *Account) correct(list []fix) {
 	for _, f := range list {
 		put(f)
 	}
-	if a.applied = out; len(out) == 0 {
-		a.applied = nil
+	if len(out) == 0 {
+		return nil
 	}
+	return out
 }
 
 // Cursor visits the elements that the kernel is to have, a few at a time. The ledger may change in between.
@@ -103,7 +107,8 @@ type Cursor struct {
 	l        *Ledger
 	account  int // the accounts before this one are left
 	place    int
-	of       Content // that the place is in
+	of       *Account // that the place is in
+	version  uint32   // of what it has applied
 	restarts int
 }
 
@@ -123,22 +128,26 @@ func (c *Cursor) Next(most int, visit func(*Account, *Record)) {
 		return
 	}
 	a := c.l.accounts[c.account-1]
-	if c.place > 0 && !identical(c.of, a.applied) {
+	if a.applied == nil {
+		c.next()
+		return
+	}
+	if c.place > 0 && (c.of != a || c.version != a.version[1]) {
 		c.place = 0
 		if c.restarts++; c.restarts > maxRestarts {
 			c.next()
 			return
 		}
 	}
-	c.of = a.applied
+	c.of, c.version = a, a.version[1]
 	var r Record
 	for range most {
 		var ok bool
-		if r, c.place, ok = at(a.applied, c.place); !ok {
+		if r, c.place, ok = a.applied.At(c.place); !ok {
 			c.next()
 			return
 		}
-		if !isShared(r.Set) || a.shard != 0 {
+		if a.shows(c.l, r.Set) {
 			visit(a, &r)
 		}
 	}
@@ -158,14 +167,4 @@ func (c *Cursor) Part(parts int, visit func(*Account, *Record)) {
 	}
 }
 
-func (c *Cursor) next() { c.account, c.place, c.of, c.restarts = c.account-1, 0, nil, 0 }
-
-// identical reports whether two lists are the same one in memory. Places in one are places in the other.
-func identical(a, b Content) bool {
-	x, isX := a.(Records)
-	y, isY := b.(Records)
-	if isX && isY {
-		return len(x) == len(y) && (len(x) == 0 || &x[0] == &y[0])
-	}
-	return isX == isY && a == b
-}
+func (c *Cursor) next() { c.account, c.place, c.restarts = c.account-1, 0, 0 }

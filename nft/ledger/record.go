@@ -77,6 +77,13 @@ func (r Row) Data(n int) []byte {
 	return r.records[n*r.each+header+r.key : (n+1)*r.each]
 }
 
+// Append appends the first records of the row, of those that it has, and makes room for so many records.
+func (r Row) Append(out Records, has, room int) Records {
+	start := len(out)
+	out = append(slices.Grow(out, room*r.each), r.records[:min(has, room)*r.each]...)
+	return out[:start+room*r.each]
+}
+
 // Append adds a record. The caller keeps the order.
 func (rs Records) Append(r Record) Records {
 	flags := uint8(0)
@@ -137,10 +144,13 @@ func (r *Record) same(o *Record) bool {
 	return !r.other && !o.other && (isShared(r.Set) || bytes.Equal(r.Data, o.Data))
 }
 
+// pair has the records that are visited, one after the other: nobody keeps them.
+type pair struct{ a, b Record }
+
 // diff calls each for the keys that are in one of two lists only, or in both with different data. A record that is not there is
 // nil.
-func diff(old, next Content, each func(old, next *Record)) {
-	merge(old, next, skipEqual, func(a, b *Record) {
+func (p *pair) diff(old, next Content, each func(old, next *Record)) {
+	p.merge(old, next, skipEqual, func(a, b *Record) {
 		if a == nil || b == nil || !a.same(b) {
 			each(a, b)
 		}
@@ -148,18 +158,23 @@ func diff(old, next Content, each func(old, next *Record)) {
 }
 
 // walk calls each for all keys of two lists.
-func walk(old, next Content, each func(old, next *Record)) {
-	merge(old, next, func(_, _ Content, i, j int) (int, int) { return i, j }, each)
+func (p *pair) walk(old, next Content, each func(old, next *Record)) {
+	p.merge(old, next, func(_, _ Content, i, j int) (int, int) { return i, j }, each)
 }
 
-func merge(old, next Content, skip func(old, next Content, i, j int) (int, int), each func(old, next *Record)) {
-	var a, b Record // one for all: nobody keeps them
+func (p *pair) merge(old, next Content, skip func(old, next Content, i, j int) (int, int), visit func(old, next *Record)) {
+	if old == nil || next == nil { // as at the first synchronization
+		each(old, func(r *Record) { visit(r, nil) })
+		each(next, func(r *Record) { visit(nil, r) })
+		return
+	}
+	a, b := &p.a, &p.b
 	for i, j := 0, 0; ; {
 		i, j = skip(old, next, i, j)
 		var afterA, afterB int
 		var hasA, hasB bool
-		a, afterA, hasA = at(old, i)
-		b, afterB, hasB = at(next, j)
+		*a, afterA, hasA = old.At(i)
+		*b, afterB, hasB = next.At(j)
 		if !hasA && !hasB {
 			return
 		}
@@ -170,27 +185,20 @@ func merge(old, next Content, skip func(old, next Content, i, j int) (int, int),
 		case !hasB:
 			order = -1
 		default:
-			order = a.compare(&b)
+			order = a.compare(b)
 		}
 		switch {
 		case order < 0:
-			each(&a, nil)
+			visit(a, nil)
 			i = afterA
 		case order > 0:
-			each(nil, &b)
+			visit(nil, b)
 			j = afterB
 		default:
-			each(&a, &b)
+			visit(a, b)
 			i, j = afterA, afterB
 		}
 	}
-}
-
-func at(c Content, place int) (Record, int, bool) {
-	if c == nil {
-		return Record{}, place, false
-	}
-	return c.At(place)
 }
 
 // skipEqual passes the records that stand in both lists at these places. Most of two versions of a large list are the same.
@@ -204,26 +212,72 @@ func skipEqual(old, next Content, i, j int) (int, int) {
 	if !isA || !isB {
 		return i, j
 	}
-	same := commonPrefix(a[i:], b[j:])
-	for at := 0; at < same; {
-		n := header + int(a[i+2]) + int(a[i+3])
-		if at += n; at <= same {
-			i, j = i+n, j+n
-		}
-	}
-	return i, j
+	n := a[i:].equal(b[j:])
+	return i + n, j + n
 }
 
-// commonPrefix is how many bytes two lists begin with that are equal.
-func commonPrefix(a, b []byte) (n int) {
-	const block = 256
-	for n+block <= min(len(a), len(b)) && bytes.Equal(a[n:n+block], b[n:n+block]) {
-		n += block
+// equal is how many bytes two lists begin with that are the same records.
+func (rs Records) equal(o Records) (n int) {
+	same := 0
+	for block := 256; block > 0; block /= 16 {
+		for same+block <= min(len(rs), len(o)) && bytes.Equal(rs[same:same+block], o[same:same+block]) {
+			same += block
+		}
 	}
-	for n < min(len(a), len(b)) && a[n] == b[n] {
-		n++
+	for n < same && n+rs[n:].size() <= same {
+		n += rs[n:].size()
 	}
 	return n
+}
+
+// size is that of the first record.
+func (rs Records) size() int { return header + int(rs[2]) + int(rs[3]) }
+
+// ends are how many bytes of the same records two lists begin and end with; zero: they are equal.
+type ends struct {
+	first, last int32
+	differ      bool
+}
+
+// endsOf compares the ends of long lists.
+func endsOf(old, next Content) ends {
+	const long = 1024
+	a, _ := old.(Records)
+	b, _ := next.(Records)
+	if min(len(a), len(b)) < long {
+		return ends{differ: true}
+	}
+	first := a.equal(b)
+	a, b = a[first:], b[first:]
+	same := 0
+	for same < min(len(a), len(b)) && a[len(a)-1-same] == b[len(b)-1-same] {
+		same++
+	}
+	for len(a) != len(b) || len(a) > same {
+		if len(a) >= len(b) {
+			a = a[a.size():]
+		} else {
+			b = b[b.size():]
+		}
+	}
+	return ends{int32(first), int32(len(a)), true}
+}
+
+// least are what two lists have in common if each differs in this way from a third one.
+func (e ends) least(o ends) ends {
+	if !e.differ {
+		return o
+	}
+	return ends{min(e.first, o.first), min(e.last, o.last), true}
+}
+
+// without returns what is between the ends.
+func (e ends) without(c Content) Content {
+	records, is := c.(Records)
+	if !is || e.first+e.last == 0 {
+		return c
+	}
+	return records[e.first : len(records)-int(e.last)]
 }
 
 // Builder makes records. Begin, the methods of program.Builder and Value write one record; End closes it.
@@ -232,6 +286,7 @@ type Builder struct {
 	starts []int
 	value  int
 	runs   []Records
+	out    Records
 }
 
 // Begin begins a record: the key follows.
@@ -260,8 +315,13 @@ func (b *Builder) EndOfRange() {
 	b.Arena[b.starts[len(b.starts)-1]+1] |= flagEnd
 }
 
-// Reset forgets all records and keeps the memory.
-func (b *Builder) Reset() { b.Arena, b.starts, b.runs = b.Arena[:0], b.starts[:0], b.runs[:0] }
+// Reset forgets all records and keeps the memory, if it is not much.
+func (b *Builder) Reset() {
+	const most = 1 << 20
+	if b.Arena, b.starts, b.runs = b.Arena[:0], b.starts[:0], b.runs[:0]; cap(b.out) > most {
+		b.out = nil
+	}
+}
 
 // Run adds records that are sorted already, all of one set that has no other records. They must not change until Records.
 func (b *Builder) Run(r Records) {
@@ -270,40 +330,30 @@ func (b *Builder) Run(r Records) {
 	}
 }
 
-// Records returns all records, sorted, in memory of its own. Of several records with the same key, it keeps the first one.
+// Records returns all records, sorted, until it is called again. Of several records with the same key, it keeps the first one.
 func (b *Builder) Records() Records {
 	record := func(start int) Record { r, _, _ := Records(b.Arena).At(start); return r }
 	slices.SortStableFunc(b.starts, func(x, y int) int { r, o := record(x), record(y); return r.compare(&o) })
-	size := 0
 	b.starts = slices.CompactFunc(b.starts, func(x, y int) bool { r, o := record(x), record(y); return r.compare(&o) == 0 })
-	for _, start := range b.starts {
-		size += header + int(b.Arena[start+2]) + int(b.Arena[start+3])
-	}
 	slices.SortFunc(b.runs, func(x, y Records) int { return cmp.Compare(x[0], y[0]) })
-	for _, r := range b.runs {
-		size += len(r)
-	}
-	if size == 0 {
-		return nil
-	}
-	out, runs := make(Records, 0, size), b.runs
+	out, runs := b.out[:0], b.runs
 	for _, start := range b.starts {
 		for len(runs) > 0 && runs[0][0] < b.Arena[start] {
 			out, runs = append(out, runs[0]...), runs[1:]
 		}
-		out = append(out, b.Arena[start:start+header+int(b.Arena[start+2])+int(b.Arena[start+3])]...)
+		out = append(out, b.Arena[start:start+Records(b.Arena[start:]).size()]...)
 	}
 	for _, r := range runs {
 		out = append(out, r...)
 	}
+	b.out = out
 	return out
 }
 
-// edit returns records in which one key has other data. It keeps what it gets as it is.
-func (rs Records) edit(r Record, drop bool) Records {
+// edit appends the records to a list, with other data of one key. It keeps what it gets as it is.
+func (rs Records) edit(out Records, r Record, drop bool) Records {
 	at, n := rs.find(&r)
-	out := make(Records, 0, len(rs)-n+header+len(r.Key)+len(r.Data))
-	out = append(out, rs[:at]...)
+	out = append(slices.Grow(out, len(rs)-n+header+len(r.Key)+len(r.Data)), rs[:at]...)
 	if !drop {
 		out = out.Append(r)
 	}

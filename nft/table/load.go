@@ -48,13 +48,13 @@ func (tb *Table) LoadAll(found kernel.Existing, k kernel.NFTables) error {
 	tb.Want.KeepTables(tb.image.Image)
 	tb.Want.Assume()
 	tb.image = nil
-	tb.Want.Each(func(a *ledger.Account, r *ledger.Record) {
+	tb.Want.Each((*ledger.Account).Wanted, func(a *ledger.Account, r *ledger.Record) {
 		if is := has[r.Set].take(tb, a, r); is != ledger.Same {
 			tb.Want.Correct(a, r, is)
 		}
 	})
 	for id := range program.SetCount {
-		has[id].rest(func(key []byte, end bool) { tb.Want.Foreign(id, key, end) })
+		has[id].rest(id, tb.Want.Correct)
 	}
 	tb.Want.Corrected()
 	return nil
@@ -97,11 +97,11 @@ func state(same bool) ledger.State {
 	return ledger.Other
 }
 
-// rest calls each for the elements that nobody has taken out, in an order that depends on nothing else.
-func (s *presence) rest(each func(key []byte, end bool)) {
+// rest enters the elements of a set that nobody has taken out, in an order that depends on nothing else.
+func (s *presence) rest(set program.SetID, enter differs) {
 	for _, id := range slices.Sorted(maps.Keys(s.elements)) {
 		e := s.elements[id]
-		each(e.Key, e.IntervalEnd)
+		enter(nil, &ledger.Record{Set: set, Key: e.Key, End: e.IntervalEnd}, ledger.Other)
 	}
 	for _, number := range slices.Sorted(maps.Keys(s.rows)) {
 		row := s.rows[number]
@@ -110,7 +110,7 @@ func (s *presence) rest(each func(key []byte, end bool)) {
 				var key program.Builder
 				key.Word(number)
 				key.Word(slot)
-				each(key.Arena, false)
+				enter(nil, &ledger.Record{Set: set, Key: key.Arena}, ledger.Other)
 			}
 		}
 	}
@@ -118,15 +118,6 @@ func (s *presence) rest(each func(key []byte, end bool)) {
 
 // differs is called for an element that the kernel does not have as the ledger has it. An element of nobody has no account.
 type differs func(a *ledger.Account, r *ledger.Record, is ledger.State)
-
-// enter enters a difference into the ledger.
-func (tb *Table) enter(a *ledger.Account, r *ledger.Record, is ledger.State) {
-	if a == nil {
-		tb.Want.Foreign(r.Set, r.Key, r.End)
-	} else {
-		tb.Want.Correct(a, r, is)
-	}
-}
 
 // lookups are elements that are looked up, many of a set with one request.
 type lookups struct {
@@ -231,10 +222,10 @@ func (tb *Table) lookUp(k kernel.NFTables, a *ledger.Account, r *ledger.Record, 
 func (tb *Table) loadKeys(k kernel.NFTables, id program.SetID, touched map[string]bool) (err error) {
 	keys := maps.Clone(touched)
 	delete(keys, tb.stampKey(id))
-	tb.Want.EachApplied(func(a *ledger.Account, r *ledger.Record) {
+	tb.Want.Each((*ledger.Account).Applied, func(a *ledger.Account, r *ledger.Record) {
 		if r.Set == id && keys[string(r.Key)] && err == nil {
 			delete(keys, string(r.Key))
-			err = tb.lookUp(k, a, r, tb.enter)
+			err = tb.lookUp(k, a, r, tb.Want.Correct)
 		}
 	})
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -243,7 +234,7 @@ func (tb *Table) loadKeys(k kernel.NFTables, id program.SetID, touched map[strin
 		}
 		found, exists, readErr := k.Lookup(tb.Family, id.Name(), []byte(key))
 		if err = readError(id, readErr); exists && kernel.SameValue(found.Key, []byte(key)) {
-			tb.Want.Foreign(id, found.Key, found.IntervalEnd)
+			tb.Want.Correct(nil, &ledger.Record{Set: id, Key: found.Key, End: found.IntervalEnd}, ledger.Other)
 		}
 	}
 	return err
@@ -257,7 +248,7 @@ func (tb *Table) loadSet(k kernel.NFTables, id program.SetID) error {
 		return readError(id, err)
 	}
 	delete(has.elements, tb.stampKey(id))
-	tb.Want.EachApplied(func(a *ledger.Account, r *ledger.Record) {
+	tb.Want.Each((*ledger.Account).Applied, func(a *ledger.Account, r *ledger.Record) {
 		if r.Set != id {
 			return
 		}
@@ -265,6 +256,6 @@ func (tb *Table) loadSet(k kernel.NFTables, id program.SetID) error {
 			tb.Want.Correct(a, r, is)
 		}
 	})
-	has.rest(func(key []byte, end bool) { tb.Want.Foreign(id, key, end) })
+	has.rest(id, tb.Want.Correct)
 	return nil
 }

@@ -43,7 +43,7 @@ func (c *Recheck) Begin(active []*Table, k kernel.NFTables) {
 		return
 	}
 	for _, tb := range active {
-		c.tables = append(c.tables, &tableRecheck{tb: tb, wanted: tb.Want.Cursor(), lookups: lookups{tb: tb, k: k, differs: tb.enter}})
+		c.tables = append(c.tables, &tableRecheck{tb: tb, wanted: tb.Want.Cursor(), lookups: lookups{tb: tb, k: k, differs: tb.Want.Correct}})
 	}
 }
 
@@ -98,7 +98,7 @@ func (r *tableRecheck) run(k kernel.NFTables, end time.Time) (done bool, err err
 			}
 		})
 	}
-	if err = errors.Join(err, r.lookups.finish()); err != nil || r.wanted.Left() || r.tb.Want.Pending() {
+	if err = errors.Join(err, r.lookups.finish()); err != nil || r.wanted.Left() || len(r.tb.Want.Pending()) > 0 {
 		return false, err // the kernel's counts are right only when it has the transaction
 	}
 	if !r.listed {
@@ -128,7 +128,7 @@ func (r *tableRecheck) readList(k kernel.NFTables) (err error) {
 			return fmt.Errorf("list %s: %w", id.Name(), err)
 		}
 		r.known = map[string]bool{}
-		r.tb.Want.Each(func(_ *ledger.Account, is *ledger.Record) {
+		r.tb.Want.Each((*ledger.Account).Wanted, func(_ *ledger.Account, is *ledger.Record) {
 			if is.Set == id {
 				r.known[string(is.Key)] = true
 			}

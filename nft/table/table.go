@@ -212,7 +212,7 @@ func (ts Tables) Adopt(k kernel.NFTables) error {
 
 // OwnerOf finds the service port that has an element. A refusal is rare, and an index would take memory all the time.
 func (ts Tables) OwnerOf(f program.Family, set program.SetID, key []byte) (id contents.PortID, found bool) {
-	ts.In(f).Want.Each(func(a *ledger.Account, r *ledger.Record) {
+	ts.In(f).Want.Each((*ledger.Account).Wanted, func(a *ledger.Account, r *ledger.Record) {
 		if r.Set == set && bytes.Equal(r.Key, key) && a.Owner() != "" {
 			id, found = contents.PortID{Family: f, Name: a.Owner()}, true
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -22,7 +23,7 @@ type InUse struct {
 	ledger  *ledger.Ledger
 	entries map[program.Class]*classEntry
 	byID    map[uint32]program.Class
-	next    uint32
+	last    uint32 // number
 	clock   uint64 // counts releases; the spare class that was released first is removed first
 	spares  int
 	// Preferred are numbers of an earlier process. Classes get them again, and no other classes do.
@@ -45,7 +46,7 @@ type classEntry struct {
 // New returns the chains of the classes that every table has.
 func New(l *ledger.Ledger) InUse {
 	c := InUse{
-		ledger: l, entries: map[program.Class]*classEntry{}, byID: map[uint32]program.Class{}, next: 1, Exact: map[time.Duration]int{},
+		ledger: l, entries: map[program.Class]*classEntry{}, byID: map[uint32]program.Class{}, Exact: map[time.Duration]int{},
 		tokenDraws: map[program.Draw]bool{},
 	}
 	for size := range program.ExactDraws {
@@ -91,12 +92,9 @@ func (c *InUse) number(class program.Class) uint32 {
 			return id
 		}
 	}
-	for c.next == 0 || c.byID[c.next] != (program.Class{}) || c.Preferred[c.next] != (program.Class{}) && c.Preferred[c.next] != class {
-		c.next = (c.next + 1) % program.MaxClasses
-	}
-	id := c.next
-	c.next = (c.next + 1) % program.MaxClasses
-	return id
+	return contents.NextNumber(&c.last, 1, program.MaxClasses, func(id uint32) bool {
+		return c.byID[id] != (program.Class{}) || c.Preferred[id] != (program.Class{})
+	})
 }
 
 // Release removes a user from a class.

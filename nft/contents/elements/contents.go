@@ -30,7 +30,7 @@ func New(f program.Family, affinityShare uint32) *Contents {
 	c := &Contents{
 		Ledger: l, family: f, Ports: newServicePorts(f, l), Chains: chains.New(l), Hash: hashing.NewTables(l), answers: newAnswers(l),
 	}
-	c.settings = settings{account: l.OpenRanges(), affinityShare: affinityShare}
+	c.settings = settings{account: l.Ranges, affinityShare: affinityShare}
 	return c
 }
 
@@ -179,7 +179,7 @@ func (c *Contents) NoteApplied() {
 func (c *Contents) ForgetSpares() {
 	c.Chains.ForgetSpares()
 	c.Hash.ForgetIdle()
-	c.Each(func(_ *ledger.Account, r *ledger.Record) {
+	c.Each((*ledger.Account).Wanted, func(_ *ledger.Account, r *ledger.Record) {
 		if r.Set == program.AllowedSources {
 			c.Chains.Lengths |= program.GroupOf(lengthOf(r.Key))
 		}

@@ -143,7 +143,7 @@ func (p *earlierPort) readToken(t EarlierToken) {
 	n := t.token >> program.PoolBits
 	p.name = t.name
 	p.ordinals.list = append(p.ordinals.list, ordinal{addr: t.addr, n: n})
-	p.ordinals.next = max(p.ordinals.next, n+1)
+	p.ordinals.last = max(p.ordinals.last, n)
 }
 
 // haveAffinity reports whether an earlier process left service ports with affinity.
@@ -156,14 +156,13 @@ func (e earlierPorts) haveAffinity() bool {
 	return false
 }
 
-// members are the endpoints in the slots of a pool; nil: the slots cannot be used.
-func (p *earlierPort) members(pool int) []slotted {
+// members are the endpoints in the slots of a pool, and the slots in the order of their addresses; nil: they cannot be used.
+func (p *earlierPort) members(pool int) (members []netip.AddrPort, order []uint16) {
 	byToken := map[uint32]netip.AddrPort{}
 	for _, o := range p.ordinals.list {
 		byToken[p.number<<1|o.n<<program.PoolBits] = o.addr
 	}
 	r := p.slots[pool]
-	var members []slotted
 	for slot := range uint32(r.Slots()) {
 		var addr netip.AddrPort
 		switch data := r.At(slot); {
@@ -173,12 +172,12 @@ func (p *earlierPort) members(pool int) []slotted {
 			addr, _ = program.EndpointOf(p.family, data)
 		}
 		if !addr.IsValid() {
-			return nil
+			return nil, nil
 		}
-		members = append(members, slotted{addr, slot})
+		members, order = append(members, addr), append(order, uint16(slot))
 	}
-	slices.SortStableFunc(members, func(a, b slotted) int { return a.addr.Compare(b.addr) })
-	return members
+	slices.SortStableFunc(order, func(a, b uint16) int { return members[a].Compare(members[b]) })
+	return members, order
 }
 
 // KeepTables has the hash tables of an image leave in pieces that no pool has.

@@ -91,24 +91,25 @@ func TestReadEarlier(t *testing.T) {
 		number   uint32
 		name     string
 		pools    [2]string
-		next     uint32
+		last     uint32
 		affinity bool
 	}{
 		{1, "ns/a:p", [2]string{"10.0.0.1:80/1 10.0.0.2:80/0", "10.0.0.2:80/0"}, 0, false},
 		{2, "ns/local:p", [2]string{"", ""}, 0, false}, // a slot is a gap
-		{3, "ns/sticky:p", [2]string{"10.0.0.4:80/1 10.0.0.9:80/0 10.0.0.9:80/2", ""}, 10, true},
+		{3, "ns/sticky:p", [2]string{"10.0.0.4:80/1 10.0.0.9:80/0 10.0.0.9:80/2", ""}, 9, true},
 		{5, "ns/range:p", [2]string{"10.0.0.7:0/1 10.0.0.8:0/0", ""}, 0, false},
-		{4, "ns/lost:p", [2]string{"", ""}, 2, true}, // a slot has a token that nobody knows
+		{4, "ns/lost:p", [2]string{"", ""}, 1, true}, // a slot has a token that nobody knows
 	} {
 		p := got[tt.number]
-		if p == nil || p.name != tt.name || p.number != tt.number || p.ordinals.next != tt.next {
+		if p == nil || p.name != tt.name || p.number != tt.number || p.ordinals.last != tt.last {
 			t.Errorf("number %d: %+v", tt.number, p)
 			continue
 		}
 		for i, want := range tt.pools {
 			text := ""
-			for _, m := range p.members(i) {
-				text += fmt.Sprintf("%s/%d ", m.addr, m.slot)
+			members, order := p.members(i)
+			for _, slot := range order {
+				text += fmt.Sprintf("%s/%d ", members[slot], slot)
 			}
 			if text = strings.TrimSpace(text); text != want {
 				t.Errorf("%s, pool %d: %q, want %q", tt.name, i, text, want)

@@ -21,7 +21,7 @@ type ordinal struct {
 // ordinals are the endpoints of a service port with session affinity, sorted by address.
 type ordinals struct {
 	list []ordinal
-	next uint32
+	last uint32 // number
 }
 
 func compareOrdinal(o ordinal, addr netip.AddrPort) int { return o.addr.Compare(addr) }
@@ -85,12 +85,8 @@ func (l *ordinals) assign(old []ordinal) {
 		used[o.n] = true
 	}
 	for _, i := range fresh {
-		for used[l.next%program.MaxOrdinals] {
-			l.next++
-		}
-		l.list[i].n = l.next % program.MaxOrdinals
+		l.list[i].n = contents.NextNumber(&l.last, 0, program.MaxOrdinals, func(n uint32) bool { return used[n] })
 		used[l.list[i].n] = true
-		l.next++
 	}
 }
 

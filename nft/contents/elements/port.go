@@ -1,7 +1,7 @@
 package elements
 
 import (
-	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -41,9 +41,9 @@ type poolState struct {
 	// class is how the program draws a slot. A pool without slots has no class, and the kernel does not have it.
 	class   program.Class
 	classID uint32
-	order   []uint16      // its slots, in the order of the addresses of their endpoints; nil: the slots are given
-	earlier []slotted     // as an earlier process left it, until the pool is set for the first time
-	hash    *hashing.Pool // nil: it never had a table
+	order   []uint16         // its slots, in the order of the addresses of their endpoints; nil: the slots are given
+	earlier []netip.AddrPort // the endpoints in the slots that an earlier process left, until the pool is set for the first time
+	hash    *hashing.Pool    // nil: it never had a table
 }
 
 // records adds the elements that say how the pool is served.
@@ -114,9 +114,6 @@ func (s *ServicePorts) drop(p *port) {
 // Inherit reports whether an earlier process may have left ports that have no successor yet.
 func (s *ServicePorts) Inherit() bool { return s.earlier != nil }
 
-// Names are those of all ports, in no order.
-func (s *ServicePorts) Names() []string { return slices.Collect(maps.Keys(s.byName)) }
-
 // takeWaiting returns the names of ports for which there is room, sorted. They no longer wait.
 func (s *ServicePorts) takeWaiting(timeouts int) []string {
 	names := s.waiting.take(timeouts, s.numbers.room())
@@ -134,7 +131,7 @@ func (s *ServicePorts) keepEarlier(ports map[uint32]*earlierPort) {
 	}
 	s.earlier = earlierPorts{}
 	for number, p := range ports {
-		s.numbers.next = max(s.numbers.next, number)
+		s.numbers.last = max(s.numbers.last, number)
 		if names[p.name] > 1 {
 			continue // an earlier version wrote equal comments for long names: the elements could belong to any of these ports
 		}
@@ -155,7 +152,7 @@ func (s *ServicePorts) inherit(p *port) bool {
 	delete(s.earlier, earlier.name)
 	p.number, p.ordinals = earlier.number, earlier.ordinals
 	for i := range p.pools {
-		p.pools[i].earlier = earlier.members(i)
+		p.pools[i].earlier, p.pools[i].order = earlier.members(i)
 	}
 	return true
 }
@@ -197,7 +194,7 @@ func (s *ServicePorts) stopWaiting(p *port) {
 // still have affinity entries of the port that had it.
 type numbering struct {
 	used map[uint32]struct{}
-	next uint32
+	last uint32
 }
 
 // take returns a free number; 0: there is none.
@@ -205,13 +202,9 @@ func (n *numbering) take() uint32 {
 	if n.room() == 0 {
 		return 0
 	}
-	for {
-		n.next = (n.next + 1) % program.MaxPorts
-		if _, taken := n.used[n.next]; !taken && n.next != 0 {
-			n.claim(n.next)
-			return n.next
-		}
-	}
+	number := contents.NextNumber(&n.last, 1, program.MaxPorts, func(number uint32) bool { _, taken := n.used[number]; return taken })
+	n.claim(number)
+	return number
 }
 
 // room is how many numbers are free.

@@ -1,6 +1,7 @@
 package elements
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -37,7 +38,8 @@ func FuzzReassign(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) {
 		var s slotting
 		var before []netip.AddrPort // by slot
-		var old []slotted
+		var row ledger.Row
+		pl := &poolState{family: program.IPv4, number: 1}
 		var order []uint16
 		var want []contents.Endpoint
 		endpoint := 0
@@ -49,12 +51,17 @@ func FuzzReassign(f *testing.F) {
 				endpoint++
 				continue
 			}
-			order = s.reassign(old, want, order)
+			order = s.reassign(row, program.Endpoints, want, order)
 			after := checkReassign(t, &s, order, before, want)
-			old = old[:0]
-			for _, slot := range order {
-				old = append(old, slotted{after[slot], uint32(slot)})
+			var whole ledger.Records
+			for slot, at := range after {
+				whole = putSlot(whole, pl, program.Endpoints, slot, at)
 			}
+			pl.order = order
+			if edited := s.edit(nil, row, pl, program.Endpoints, want); len(before) > 0 && len(after) > 0 && !bytes.Equal(edited, whole) {
+				t.Fatalf("only some slots are written: %x, all of them: %x", edited, whole)
+			}
+			row = whole.Row(program.Endpoints, pl.number)
 			before, want, endpoint = after, nil, 0
 		}
 	})
@@ -143,11 +150,14 @@ func TestPresentSlots(t *testing.T) {
 			c.Set(program.NewWriter(f), &p)
 			is := c.Ports.byName[p.Name]
 			now := map[netip.AddrPort]int{}
-			for i, s := range c.slots.presentIn(is, &is.pools[0], is.ordinals.list) {
-				if s.addr != p.Cluster[i].Addr {
-					t.Fatalf("step %d: %s is in the place of %s", step, s.addr, p.Cluster[i].Addr)
+			set, pl := is.pools[0].class.Slots(), &is.pools[0]
+			row, _ := c.slots.read(is, pl, set, is.ordinals.list)
+			for i, slot := range pl.order {
+				at, _ := program.EndpointOf(f, row.Data(int(slot)))
+				if at != p.Cluster[i].Addr {
+					t.Fatalf("step %d: %s is in the place of %s", step, at, p.Cluster[i].Addr)
 				}
-				now[s.addr] = int(s.slot)
+				now[at] = int(slot)
 			}
 			moved := 0
 			for addr, slot := range before[p.Name] {
@@ -170,7 +180,7 @@ func TestComments(t *testing.T) {
 	p.Frontends[0].Firewalled = true
 	c.Set(program.NewWriter(program.IPv4), &p)
 	got := map[program.SetID]string{}
-	c.Each(func(a *ledger.Account, r *ledger.Record) {
+	c.Each((*ledger.Account).Wanted, func(a *ledger.Account, r *ledger.Record) {
 		if a.Owner() != "" {
 			got[r.Set] = c.Comment(a, r)
 		}

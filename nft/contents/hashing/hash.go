@@ -3,7 +3,6 @@ package hashing
 import (
 	"crypto/sha256"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
@@ -83,7 +82,7 @@ type Tables struct {
 	ledger  *ledger.Ledger
 	byKey   map[hashKey]*hashTable
 	numbers map[uint32]*hashTable
-	next    uint32
+	last    uint32       // number
 	fresh   []*hashTable // new since the last transaction
 	idle    []*hashTable // that have or had no pools
 	leaving leaving
@@ -98,16 +97,13 @@ type Tables struct {
 // NewTables returns the tables of a family without pools.
 func NewTables(l *ledger.Ledger) Tables {
 	return Tables{
-		ledger: l, byKey: map[hashKey]*hashTable{}, numbers: map[uint32]*hashTable{}, next: program.FirstTable,
+		ledger: l, byKey: map[hashKey]*hashTable{}, numbers: map[uint32]*hashTable{},
 		ports: targetPorts{ledger: l, used: map[uint16]*portUse{}},
 	}
 }
 
 // Count is the number of tables. Some of those that leave do not count, because there are more numbers than tables.
 func (h *Tables) Count() int { return len(h.byKey) + max(0, len(h.leaving.tables)-program.MaxTables/4) }
-
-// Numbers are those of the tables that are in a transaction, in no order.
-func (h *Tables) Numbers() []uint32 { return slices.Collect(maps.Keys(h.numbers)) }
 
 // Prefer sets what the pools had in the map hash-tables of an earlier process; nil: there is none any more.
 func (h *Tables) Prefer(earlier map[uint32]uint32) {
@@ -201,7 +197,9 @@ func (h *Tables) enter(table *hashTable) {
 	}
 	table.from = nil
 	if table.number == 0 {
-		table.number = h.freeNumber()
+		table.number = contents.NextNumber(&h.last, program.FirstTable, 1<<(32-program.TableShift), func(number uint32) bool {
+			return h.numbers[number] != nil || h.reserved[number]
+		})
 	}
 	h.numbers[table.number] = table
 	h.want(table, &slots{endpoints: table.endpoints, bySlot: maglev(table.endpoints)})
@@ -253,18 +251,6 @@ func (s *slots) Prefix(o ledger.Content) int {
 		return 0
 	}
 	return min(len(s.bySlot), len(other.bySlot))
-}
-
-func (h *Tables) freeNumber() uint32 {
-	for {
-		number := h.next
-		if h.next++; h.next >= 1<<(32-program.TableShift) {
-			h.next = program.FirstTable
-		}
-		if h.numbers[number] == nil && !h.reserved[number] {
-			return number
-		}
-	}
 }
 
 // forget forgets a table.
