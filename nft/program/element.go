@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -101,33 +100,6 @@ func LastAddr(p netip.Prefix) netip.Addr {
 	}
 	a, _ := netip.AddrFromSlice(b)
 	return a
-}
-
-// WithoutNested returns the prefixes of a family, sorted and without those inside others: the kernel refuses ranges
-// that overlap.
-func WithoutNested(list []netip.Prefix, f Family) []netip.Prefix {
-	var own []netip.Prefix
-	for _, p := range list {
-		if FamilyOf(p.Addr()) == f {
-			own = append(own, p.Masked())
-		}
-	}
-	slices.SortFunc(own, comparePrefixes)
-	var out []netip.Prefix
-	for _, p := range own {
-		if n := len(out); n > 0 && out[n-1].Overlaps(p) {
-			continue // the list is sorted by address, short prefixes first: p is inside the earlier prefix
-		}
-		out = append(out, p)
-	}
-	return out
-}
-
-func comparePrefixes(a, b netip.Prefix) int {
-	if c := a.Addr().Compare(b.Addr()); c != 0 {
-		return c
-	}
-	return a.Bits() - b.Bits()
 }
 
 // Builder appends keys and data to an arena.

@@ -4,7 +4,9 @@
 package serviceport
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 	"strconv"
 )
 
@@ -64,6 +66,28 @@ func (f Family) AddrLen() int {
 		return 16
 	}
 	return 4
+}
+
+// WithoutNested returns the prefixes of a family, sorted and without those inside others: the kernel refuses ranges
+// that overlap. Two prefixes never overlap in part.
+func WithoutNested(list []netip.Prefix, f Family) []netip.Prefix {
+	var own []netip.Prefix
+	for _, p := range list {
+		if FamilyOf(p.Addr()) == f {
+			own = append(own, p.Masked())
+		}
+	}
+	slices.SortFunc(own, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	var out []netip.Prefix
+	for _, p := range own {
+		if n := len(out); n > 0 && out[n-1].Overlaps(p) {
+			continue // the list is sorted by address, short prefixes first: p is inside the earlier prefix
+		}
+		out = append(out, p)
+	}
+	return out
 }
 
 // Protocol is an IP protocol number.

@@ -158,16 +158,9 @@ type sourceFilter struct {
 // A connection from the node to a load balancer address that is configured on the node has that address as its source,
 // because the kernel routes it locally. So ranges that allow the node also allow these addresses, as in upstream.
 func filterOf(svc *state.Service, env *Environment, family state.Family) sourceFilter {
-	var own []netip.Prefix
-	everyone := false
-	for _, r := range svc.SourceRanges {
-		if state.FamilyOf(r.Addr()) == family {
-			own = append(own, r.Masked())
-			everyone = everyone || r.Bits() == 0
-		}
-	}
+	own := serviceport.WithoutNested(svc.SourceRanges, family)
 	switch {
-	case everyone:
+	case len(own) > 0 && own[0].Bits() == 0:
 		return sourceFilter{}
 	case len(own) > 0:
 		return sourceFilter{on: true, sources: withNode(own, svc, env, family)}
@@ -183,30 +176,11 @@ func withNode(ranges []netip.Prefix, svc *state.Service, env *Environment, famil
 	allowed := slices.ContainsFunc(env.NodeAddresses, func(a netip.Addr) bool {
 		return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 	})
-	if allowed {
-		for _, a := range svc.LoadBalancerIPs {
-			if state.FamilyOf(a) == family {
-				ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()))
-			}
-		}
+	if !allowed {
+		return ranges
 	}
-	return disjoint(ranges)
-}
-
-// disjoint sorts ranges and removes those that lie within another. Two ranges never overlap in part, so it is enough to
-// compare each range with the last one kept.
-func disjoint(ranges []netip.Prefix) []netip.Prefix {
-	slices.SortFunc(ranges, func(a, b netip.Prefix) int {
-		if c := a.Addr().Compare(b.Addr()); c != 0 {
-			return c
-		}
-		return a.Bits() - b.Bits()
-	})
-	kept := ranges[:0]
-	for _, r := range ranges {
-		if len(kept) == 0 || !kept[len(kept)-1].Contains(r.Addr()) {
-			kept = append(kept, r)
-		}
+	for _, a := range svc.LoadBalancerIPs {
+		ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()))
 	}
-	return kept
+	return serviceport.WithoutNested(ranges, family)
 }

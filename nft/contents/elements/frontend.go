@@ -8,6 +8,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // frontendSets are the sets for one kind of frontend: with an address, a range of ports, or a node port. IPVS serves no
@@ -114,7 +115,7 @@ func (p *identity) frontendRecord(b *ledger.Builder, fe *contents.Frontend, limi
 
 // sourceRecords adds the elements of the port's source ranges.
 func (p *identity) sourceRecords(b *ledger.Builder, f program.Family, sources []netip.Prefix) {
-	for _, r := range program.WithoutNested(sources, f) {
+	for _, r := range serviceport.WithoutNested(sources, f) {
 		b.Begin(program.SourceLengths)
 		b.Word(program.WithLength(p.number, program.LastOfGroup(r.Bits())))
 		b.End()

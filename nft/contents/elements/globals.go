@@ -6,6 +6,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // settings are what belongs to no service port.
@@ -33,8 +34,8 @@ func (s *settings) records(b *ledger.Builder, f program.Family) {
 			b.End()
 		}
 	}
-	rangeRecords(b, program.ServiceCIDRs, program.WithoutNested(s.wanted.ServiceCIDRs, f))
-	rangeRecords(b, program.PodCIDRs, program.WithoutNested(s.wanted.PodCIDRs, f))
+	rangeRecords(b, program.ServiceCIDRs, serviceport.WithoutNested(s.wanted.ServiceCIDRs, f))
+	rangeRecords(b, program.PodCIDRs, serviceport.WithoutNested(s.wanted.PodCIDRs, f))
 }
 
 // rangeRecords makes the two elements of each range: its first address, and the first address after it. A range that
