@@ -27,14 +27,19 @@ func ownerEngine(t *testing.T, n *namespace) *Engine {
 	return e
 }
 
-// checkOwned checks whether the kernel lets only one engine change the tables.
+// checkOwned checks whether the kernel lets only one engine change both tables.
 func checkOwned(t *testing.T, e *Engine, want bool) {
 	t.Helper()
+	owned := true
 	for _, tb := range e.tables {
 		found, err := e.conn.SurveyTable(tb.Family)
-		if owned := found.Flags&program.OwnerFlag != 0; owned != want || err != nil {
-			t.Fatalf("%s: owned %t, error %v; want %t", tb.Family, owned, err, want)
+		if err != nil {
+			t.Fatal(err)
 		}
+		owned = owned && found.Flags&program.OwnerFlag != 0
+	}
+	if owned != want {
+		t.Fatalf("owned %t, want %t", owned, want)
 	}
 }
 
