@@ -10,7 +10,7 @@ import (
 // Engine keeps virtual servers equal to the wanted ones. Set and Delete collect changes, Add and Remove pass them to
 // the kernel, and Tick ends drains. Only one goroutine at a time may use it.
 type Engine struct {
-	*link
+	link
 	registry
 	locals  locals
 	options Options
@@ -43,7 +43,7 @@ func openEngine(o Options, k kernel) (*Engine, error) {
 // newEngine returns an engine on a kernel that has nothing of an earlier process.
 func newEngine(o Options, k kernel) *Engine {
 	return &Engine{
-		link: &link{kernel: k}, registry: registry{servers: map[Key]*managed{}, names: map[string][]Key{}}, locals: newLocals(), options: o,
+		link: link{kernel: k}, registry: registry{servers: map[Key]*managed{}, names: map[string][]Key{}}, locals: newLocals(), options: o,
 	}
 }
 

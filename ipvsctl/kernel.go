@@ -79,7 +79,7 @@ func (c *conn) execute(o Operation) error {
 type link struct{ kernel kernel }
 
 // do executes one operation.
-func (l *link) do(r *Result, s *managed, o Operation) error {
+func (l link) do(r *Result, s *managed, o Operation) error {
 	if err := l.kernel.execute(o); err != nil {
 		return &OperationError{Operation: o, Err: err}
 	}
@@ -90,7 +90,7 @@ func (l *link) do(r *Result, s *managed, o Operation) error {
 
 // read returns what the kernel has of a virtual server. The error is a *KeyError. It wraps ErrForeign when another tool
 // made the virtual server.
-func (l *link) read(k Key) (applied, error) {
+func (l link) read(k Key) (applied, error) {
 	f, exists, err := l.kernel.Server(k)
 	switch {
 	case err != nil:
@@ -110,7 +110,7 @@ func (l *link) read(k Key) (applied, error) {
 // ours reports whether the kernel's virtual server with this key has the mark. The engine asks before it deletes a
 // virtual server or ends a drain, because the kernel deletes by key alone: after an "ipvsadm -C" another tool may
 // have the key.
-func (l *link) ours(k Key) (bool, error) {
+func (l link) ours(k Key) (bool, error) {
 	f, exists, err := l.kernel.Server(k)
 	if err != nil {
 		return false, &KeyError{Key: k, Err: err}
@@ -119,7 +119,7 @@ func (l *link) ours(k Key) (bool, error) {
 }
 
 // intact reports whether the kernel has a virtual server as the engine knows it.
-func (l *link) intact(s *managed) (bool, error) {
+func (l link) intact(s *managed) (bool, error) {
 	now, err := l.read(s.key)
 	if errors.Is(err, ErrForeign) {
 		return false, nil

@@ -110,7 +110,7 @@ func (t *table) list(out *Listing, match func(string) bool) error {
 func Counters(o kernel.Options, within time.Duration, match func(name string) bool) ([]FrontendStatus, error) {
 	list, err := dialed(o, func(c *kernel.Conn) ([]FrontendStatus, error) {
 		if within != 0 {
-			c.GiveUpAfter(within)
+			c.Deadline = time.Now().Add(within)
 		}
 		return countersFrom(c, within != 0, match)
 	})

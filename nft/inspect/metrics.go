@@ -24,7 +24,7 @@ type AffinityEntries struct {
 // opens its own socket, so any goroutine may call it.
 func ReadAffinity(o kernel.Options) (list []AffinityEntries, err error) {
 	err = kernel.With(o, func(c *kernel.Conn) error {
-		c.GiveUpAfter(time.Minute)
+		c.Deadline = time.Now().Add(time.Minute)
 		for _, f := range program.Families() {
 			a := AffinityEntries{Family: f, Entries: -1}
 			err := c.Ask(unix.NFT_MSG_GETSET, unix.NLM_F_ACK, f, func(w *nlmsg.Writer) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 
@@ -60,7 +61,7 @@ func (t *Trace) start(p Packet, srcPort uint16) (err error) {
 		return err
 	}
 	if err := t.events.Subscribe(unix.NFNLGRP_NFTRACE); err != nil {
-		return fmt.Errorf("subscribe to trace events: %w", err)
+		return err
 	}
 	return t.write(p, srcPort)
 }
@@ -118,15 +119,19 @@ func (t *Trace) Close() error {
 
 // Next waits for events until the context ends, or for some time. No event and no error: the time is over.
 func (t *Trace) Next(ctx context.Context, wait time.Duration) (out []TraceEvent, err error) {
-	messages, err := t.events.Next(ctx, wait)
+	if err := t.events.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return nil, fmt.Errorf("set read deadline: %w", err)
+	}
+	m, err := t.events.Hear(ctx)
 	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded), ctx.Err() != nil:
+		return nil, nil //nolint:nilerr // the time is over
 	case errors.Is(err, unix.ENOBUFS):
 		return nil, errors.New("the kernel dropped trace events, because there are too many; " +
 			"name the source port, or trace a quieter client")
 	case err != nil:
 		return nil, fmt.Errorf("receive trace events: %w", err)
 	}
-	m := nlmsg.NewMessages(messages)
 	for m.Next() {
 		if m.Kind != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE || len(m.Body) == 0 {
 			continue

@@ -18,9 +18,9 @@ func TestLostAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.patience = 50 * time.Millisecond
+	c.Patience = 50 * time.Millisecond
 	ended := make(chan error, 1)
-	go func() { ended <- c.readAnswers(1<<30, func(nlmsg.Attributes) {}) }()
+	go func() { ended <- c.Answers(1<<30, func(nlmsg.Attributes) {}) }()
 	select {
 	case err := <-ended:
 		if err == nil || !strings.Contains(err.Error(), "none came within 50ms") {
@@ -29,7 +29,7 @@ func TestLostAnswer(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("the engine still waits for the answer")
 	}
-	c.patience = answerTimeout
+	c.Patience = nlmsg.AnswerTimeout
 	if _, err := c.Generation(); err != nil {
 		t.Errorf("after a lost answer: %v", err)
 	}

@@ -69,15 +69,14 @@ func (c *Conn) configureLog(command byte, group uint16) (refusal, err error) {
 	start := w.Begin(unix.NFNL_SUBSYS_ULOG<<8|configure, unix.NLM_F_ACK, unix.AF_UNSPEC, group)
 	w.Uint8(attribute, command)
 	w.End(start)
-	if err := c.sendRaw(w.Buf); err != nil {
+	if err := c.Conn.Send(w.Buf); err != nil {
 		return nil, err
 	}
-	n, err := c.receive()
+	m, err := c.Poll()
 	if err != nil {
 		return nil, err
 	}
-	c.unread = false
-	m := nlmsg.NewMessages(c.answers[:n])
+	c.Unread = false
 	for m.Next() {
 		if answer, ok := m.Ack(); ok {
 			return answer.Err(), nil

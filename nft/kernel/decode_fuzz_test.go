@@ -48,9 +48,9 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%d objects from %d bytes", n, len(datagram))
 		}
 		var w Watcher
-		i, _ := w.read(datagram)
+		i, _ := w.read(nlmsg.NewMessages(datagram))
 		var later Watcher
-		j, _ := later.read(datagram)
+		j, _ := later.read(nlmsg.NewMessages(datagram))
 		i.Merge(j)
 		_ = i.String()
 	})

@@ -4,7 +4,7 @@
 // The files, in the order in which to read them:
 //
 //	interface.go    what the engine and readers need of nf_tables
-//	link.go         a connection: its netlink socket; trying again what the kernel failed to do
+//	link.go         a connection, and trying again what the kernel failed to do
 //
 // Transactions:
 //

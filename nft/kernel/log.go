@@ -188,11 +188,11 @@ func (c *Conn) Send(b *Batch) (Outcome, *nlmsg.Ack, error) {
 	if err := c.growWriteBuffer(len(b.Buf) + len(b.Buf)/8); err != nil {
 		return Rejected, nil, err
 	}
-	if err := c.sendRaw(b.Buf); err != nil {
+	if err := c.Conn.Send(b.Buf); err != nil {
 		return sendFailure(err), nil, err
 	}
 	outcome, why, err := c.collect(b.First, b.Last)
-	c.unread = outcome != Applied
+	c.Unread = outcome != Applied
 	return outcome, why, err
 }
 
@@ -213,7 +213,7 @@ func sendFailure(err error) Outcome {
 func (c *Conn) collect(first, last uint32) (Outcome, *nlmsg.Ack, error) {
 	var cause *nlmsg.Ack
 	for lost := false; ; {
-		n, err := c.receive()
+		m, err := c.Poll()
 		switch {
 		case errors.Is(err, unix.ENOBUFS):
 			lost = true
@@ -226,7 +226,7 @@ func (c *Conn) collect(first, last uint32) (Outcome, *nlmsg.Ack, error) {
 			return Unknown, nil, fmt.Errorf("read the answer of nf_tables: %w", err)
 		}
 		var done bool
-		cause, done, err = firstError(c.answers[:n], first, last, cause)
+		cause, done, err = firstError(m, first, last, cause)
 		switch {
 		case err != nil:
 			return Unknown, nil, fmt.Errorf("read the answer of nf_tables: %w", err)
@@ -236,10 +236,9 @@ func (c *Conn) collect(first, last uint32) (Outcome, *nlmsg.Ack, error) {
 	}
 }
 
-// firstError finds the first error of a batch among the answers in a datagram, unless an earlier datagram had one. It
-// reports whether the batch's last message was answered, and no message with an error.
-func firstError(datagram []byte, first, last uint32, cause *nlmsg.Ack) (*nlmsg.Ack, bool, error) {
-	m := nlmsg.NewMessages(datagram)
+// firstError finds the first error of a batch among answers, unless there was one before. It reports whether the batch's last
+// message was answered, and no message with an error.
+func firstError(m nlmsg.Messages, first, last uint32, cause *nlmsg.Ack) (*nlmsg.Ack, bool, error) {
 	for m.Next() {
 		answer, ok := m.Ack()
 		if ok && answer.Errno != 0 && cause == nil && answer.Seq >= first && answer.Seq <= last {

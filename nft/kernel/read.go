@@ -32,10 +32,6 @@ type SetReader interface {
 // The engine reads from the kernel when it starts, before it writes whole tables, after an Apply whose outcome is
 // unknown, and when it is asked whether the tables are intact. A normal pass reads nothing.
 
-// errInterrupted means that nf_tables changed between two datagrams of a dump. The kernel finds its place again by
-// counting objects, so the dump may lack some objects and have others twice.
-var errInterrupted = errors.New("nf_tables was changed while it was read")
-
 // dumpAttempts is how often a dump is attempted if nf_tables changes all the time. An attempt takes a fraction of a
 // millisecond. A tool that changes tables a thousand times a second interrupts many of them.
 const dumpAttempts = 20
@@ -43,20 +39,20 @@ const dumpAttempts = 20
 // RetryInterrupted calls read again while it is interrupted. Each time, read must forget what it read before.
 func RetryInterrupted(what string, read func() error) error {
 	for range dumpAttempts {
-		if err := read(); !errors.Is(err, errInterrupted) {
+		if err := read(); !errors.Is(err, nlmsg.ErrInterrupted) {
 			return err
 		}
 	}
 	return fmt.Errorf("list %s: %w, %d times in a row; other programs change tables too often",
-		what, errInterrupted, dumpAttempts)
+		what, nlmsg.ErrInterrupted, dumpAttempts)
 }
 
 // Dump asks for all objects of a kind and calls each with the attributes of every object. Attributes of the request
 // restrict the dump to our table or to a set; then the kernel counts only objects in there, and changes of other tables
-// do not matter. Without such attributes, dump returns errInterrupted if any table changed.
+// do not matter. Without such attributes, dump returns nlmsg.ErrInterrupted if any table changed.
 func (c *Conn) Dump(kind uint16, f program.Family, attrs func(*nlmsg.Writer), each func(nlmsg.Attributes)) error {
 	err := c.Ask(kind, unix.NLM_F_DUMP, f, attrs, each)
-	if attrs != nil && errors.Is(err, errInterrupted) {
+	if attrs != nil && errors.Is(err, nlmsg.ErrInterrupted) {
 		return nil
 	}
 	return err
@@ -67,7 +63,7 @@ func (c *Conn) Ask(kind, flags uint16, f program.Family, attrs func(*nlmsg.Write
 	if err := c.request(kind, flags, f, attrs); err != nil {
 		return err
 	}
-	return c.readAnswers(c.wire.Seq, each)
+	return c.Answers(c.wire.Seq, each)
 }
 
 func (c *Conn) request(kind, flags uint16, f program.Family, attrs func(*nlmsg.Writer)) error {
@@ -78,52 +74,7 @@ func (c *Conn) request(kind, flags uint16, f program.Family, attrs func(*nlmsg.W
 		attrs(&w.Writer)
 	}
 	w.End(start)
-	return c.sendRaw(w.Buf)
-}
-
-func (c *Conn) readAnswers(seq uint32, each func(nlmsg.Attributes)) error {
-	for interrupted := false; ; {
-		last, changed, err := c.readDatagram(seq, each)
-		interrupted = interrupted || changed
-		switch {
-		case err != nil:
-			return err
-		case last && interrupted:
-			return errInterrupted
-		case last:
-			return nil
-		}
-	}
-}
-
-// readDatagram reads the next answers to a request. It reports whether the last one was among them, and whether nf_tables
-// changed since the one before.
-func (c *Conn) readDatagram(seq uint32, each func(nlmsg.Attributes)) (last, changed bool, err error) {
-	n, err := c.wait()
-	if err != nil {
-		return false, false, fmt.Errorf("read the answer of nf_tables: %w", err)
-	}
-	m := nlmsg.NewMessages(c.answers[:n])
-	for m.Next() {
-		if m.Seq != seq {
-			continue // the answer to an earlier request
-		}
-		changed = changed || m.Flags&unix.NLM_F_DUMP_INTR != 0
-		ack, isAck := m.Ack()
-		switch {
-		case !isAck:
-			each(m.Attributes())
-			continue
-		case ack.Errno != 0:
-			return true, changed, ack.Err()
-		}
-		c.unread = false
-		return true, changed, nil
-	}
-	if err := m.Err(); err != nil {
-		return false, changed, fmt.Errorf("read the answer of nf_tables: %w", err)
-	}
-	return false, changed, nil
+	return c.Conn.Send(w.Buf)
 }
 
 // DumpElements reads all elements of a set or map.
@@ -153,7 +104,7 @@ func (c *Conn) ReadSet(f program.Family, set string) (SetReader, error) {
 }
 
 func (l *socketReader) Next(each func(Found)) (more bool, err error) {
-	last, _, err := l.conn.readDatagram(l.conn.wire.Seq, func(a nlmsg.Attributes) { decodeElements(a, each) })
+	last, _, err := l.conn.Part(l.conn.wire.Seq, func(a nlmsg.Attributes) { decodeElements(a, each) })
 	return !last, err
 }
 

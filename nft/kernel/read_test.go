@@ -3,6 +3,8 @@ package kernel
 import (
 	"errors"
 	"testing"
+
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 )
 
 func TestRetryInterrupted(t *testing.T) {
@@ -11,12 +13,12 @@ func TestRetryInterrupted(t *testing.T) {
 		interrupted int
 		then, want  error
 	}{
-		{0, nil, nil}, {dumpAttempts - 1, nil, nil}, {1, other, other}, {dumpAttempts, nil, errInterrupted},
+		{0, nil, nil}, {dumpAttempts - 1, nil, nil}, {1, other, other}, {dumpAttempts, nil, nlmsg.ErrInterrupted},
 	} {
 		reads := 0
 		err := RetryInterrupted("chains", func() error {
 			if reads++; reads <= test.interrupted {
-				return errInterrupted
+				return nlmsg.ErrInterrupted
 			}
 			return test.then
 		})

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mdlayher/socket"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
@@ -107,8 +106,7 @@ func (i *Interference) Empty() bool { return !i.Lost && !i.Structure && len(i.Se
 
 // Watcher receives commits by other processes. One goroutine may use it, beside the one that uses the engine.
 type Watcher struct {
-	sock    *socket.Conn
-	buffer  []byte
+	*nlmsg.Conn
 	pending Interference // of a commit whose end has not come yet
 }
 
@@ -123,43 +121,41 @@ const (
 // watchBuffer holds the events of other processes until the watcher reads them.
 const watchBuffer = 4 << 20
 
-// newWatcher starts to listen, in a network namespace, to the commits of others than one connection.
-func newWatcher(netns int, own uint32) (*Watcher, error) {
-	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "nf_tables events", &socket.Config{NetNS: netns})
+// Watch subscribes to commits by others than this connection.
+func (c *Conn) Watch() (*Watcher, error) {
+	sock, err := nlmsg.Dial("nf_tables", c.netns)
 	if err != nil {
-		return nil, fmt.Errorf("watch nf_tables: open netlink socket: %w", err)
+		return nil, fmt.Errorf("watch nf_tables: %w", err)
 	}
-	w := &Watcher{sock: sock, buffer: make([]byte, 1<<16)}
-	if err := w.join(own); err != nil {
+	w := &Watcher{Conn: sock}
+	if err := w.join(c); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch nf_tables: %w", err), sock.Close())
 	}
 	return w, nil
 }
 
 // join leaves the engine's own commits to the kernel: it would copy an event for each element that the engine writes.
-func (w *Watcher) join(own uint32) error {
+func (w *Watcher) join(own *Conn) error {
+	address, err := own.Getsockname()
+	if err != nil {
+		return fmt.Errorf("read the address of the engine's socket: %w", err)
+	}
 	filter, err := bpf.Assemble([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: 12, Size: 4}, // nlmsg_pid of the first message: a datagram has the events of one commit
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: hostToNetwork(own), SkipFalse: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: hostToNetwork(address.(*unix.SockaddrNetlink).Pid), SkipFalse: 1},
 		bpf.RetConstant{Val: 0},
 		bpf.RetConstant{Val: 1 << 30},
 	})
 	if err != nil {
 		return fmt.Errorf("assemble the filter: %w", err)
 	}
-	if err := w.sock.SetBPF(filter); err != nil {
+	if err := w.SetBPF(filter); err != nil {
 		return fmt.Errorf("set the filter: %w", err)
 	}
-	if err := w.sock.SetReadBuffer(watchBuffer); err != nil {
+	if err := w.SetReadBuffer(watchBuffer); err != nil {
 		return fmt.Errorf("size the receive buffer: %w", err)
 	}
-	if err := w.sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return fmt.Errorf("bind the socket: %w", err)
-	}
-	if err := w.sock.SetsockoptInt(unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, groupNftables); err != nil {
-		return fmt.Errorf("join the group of nf_tables: %w", err)
-	}
-	return nil
+	return w.Subscribe(groupNftables)
 }
 
 // hostToNetwork gives a number as a filter loads it from a field in host byte order.
@@ -169,13 +165,10 @@ func hostToNetwork(v uint32) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// Close ends the watch.
-func (w *Watcher) Close() error { return w.sock.Close() }
-
 // Next waits for a commit of another process that changed our tables, or the guard of 127.0.0.0/8. After an error the watcher is of no use any more.
 func (w *Watcher) Next(ctx context.Context) (Interference, error) {
 	for {
-		n, _, err := w.sock.Recvfrom(ctx, w.buffer, 0)
+		m, err := w.Hear(ctx)
 		switch {
 		case errors.Is(err, unix.ENOBUFS):
 			w.pending = Interference{}
@@ -183,15 +176,14 @@ func (w *Watcher) Next(ctx context.Context) (Interference, error) {
 		case err != nil:
 			return Interference{}, fmt.Errorf("read events of nf_tables: %w", err)
 		}
-		if i, complete := w.read(w.buffer[:n]); complete && (i.Guard || !i.Empty()) {
+		if i, complete := w.read(m); complete && (i.Guard || !i.Empty()) {
 			return i, nil
 		}
 	}
 }
 
 // read adds the events of a datagram. At the end of a commit it returns what the commit changed.
-func (w *Watcher) read(datagram []byte) (i Interference, complete bool) {
-	m := nlmsg.NewMessages(datagram)
+func (w *Watcher) read(m nlmsg.Messages) (i Interference, complete bool) {
 	for m.Next() {
 		if m.Kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Body) < nlmsg.FamilySize {
 			continue
@@ -283,6 +275,3 @@ func (i *Interference) author(a nlmsg.Attributes) {
 		}
 	}
 }
-
-// Watch subscribes to commits by others than this connection.
-func (c *Conn) Watch() (*Watcher, error) { return newWatcher(c.netns, c.port) }

@@ -10,8 +10,8 @@
 //	reader.go   Messages walks over the messages of a datagram,
 //	            Attributes walks over attributes,
 //	            Ack is the kernel's answer to a request: success, or an error and the attribute at fault
-//	socket.go   Send gives messages to the kernel
+//	socket.go   Conn is a socket: requests, their answers, and messages of a group
 //
-// The package does not open or read sockets. It knows no message types but two of netlink itself: NLMSG_ERROR and NLMSG_DONE.
+// The package knows no message types but two of netlink itself: NLMSG_ERROR and NLMSG_DONE.
 // Reading never panics, whatever the bytes are. A message or attribute that is cut short ends the walk.
 package nlmsg

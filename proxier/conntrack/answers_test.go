@@ -106,7 +106,7 @@ func saying(t testing.TB, answers ...[][]byte) *peer {
 
 func (p *peer) options() Options { return Options{NetNS: 7, connect: p.connect} }
 
-func (p *peer) connect(netns int) (*socket.Conn, error) {
+func (p *peer) connect(netns int) (*nlmsg.Conn, error) {
 	if p.refuse != nil || netns != 7 {
 		return nil, p.refuse
 	}
@@ -121,7 +121,7 @@ func (p *peer) connect(netns int) (*socket.Conn, error) {
 		return nil, err
 	}
 	go p.serve(p.end)
-	return p.client, nil
+	return nlmsg.NewConn("conntrack", p.client), nil
 }
 
 func (p *peer) serve(end *socket.Conn) {

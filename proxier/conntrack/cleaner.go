@@ -21,7 +21,7 @@ type flowTable interface {
 	dump(family state.Family, f filter, fn func(*entry)) error
 	// remove deletes entries that dump found, and returns how many still existed.
 	remove(family state.Family, keys [][]byte) (int, error)
-	close() error
+	Close() error
 }
 
 // Open connects to the kernel.
@@ -34,7 +34,7 @@ func Open(o Options) (*Cleaner, error) {
 }
 
 // Close closes the connection to the kernel.
-func (c *Cleaner) Close() error { return c.table.close() }
+func (c *Cleaner) Close() error { return c.table.Close() }
 
 // Result is what a cleaning did in one family.
 type Result struct {

@@ -289,18 +289,14 @@ func TestParseRefusesDamage(t *testing.T) {
 	k := c.table.(*kernel)
 	var body []byte
 	k.out.dump(state.IPv4, filter{protocol: unix.IPPROTO_UDP})
-	if err := k.send(); err != nil {
+	if err := k.Send(k.out.Buf); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.receive(k.out.Seq, k.out.Seq, func(m nlmsg.Messages) (bool, error) {
-		_, last := m.Ack()
-		if !last {
-			body = slices.Clone(m.Body[nlmsg.FamilySize:])
-		}
-		return last, nil
-	}); err != nil {
-		t.Fatal(err)
+	m, err := k.Receive()
+	if err != nil || !m.Next() {
+		t.Fatalf("no answer: %v", err)
 	}
+	body = slices.Clone(m.Body[nlmsg.FamilySize:])
 	e := entry{Flow: Flow{Zone: 9}} // from the entry before
 	if !e.parse(nlmsg.NewAttributes(body)) || len(e.key) == 0 || e.Zone != 0 {
 		t.Fatalf("a complete entry is refused, or mixed up with the one before: %+v", e)

@@ -55,7 +55,7 @@ func (f *fakeTable) remove(_ state.Family, keys [][]byte) (int, error) {
 	return len(keys), f.removeErr
 }
 
-func (f *fakeTable) close() error { return nil }
+func (f *fakeTable) Close() error { return nil }
 
 func fakeEntry(key, line string, udp bool) entry {
 	e := entry{Flow: flow(line), key: []byte(key)}

@@ -112,7 +112,7 @@ func TestReason(t *testing.T) {
 // TestOpenedMessages: each new translated flow that the kernel tells about counts once for its route, until it is taken.
 func TestOpenedMessages(t *testing.T) {
 	p := newPeer(t, nil)
-	if _, err := WatchOpened(p.options()); err == nil || !strings.Contains(err.Error(), "subscribe to new flows of conntrack") {
+	if _, err := WatchOpened(p.options()); err == nil || !strings.Contains(err.Error(), "subscribe to group 1 of conntrack") {
 		t.Errorf("a socket that is not the kernel's: %v", err)
 	}
 	<-p.gone // closed
@@ -155,7 +155,7 @@ func TestOpenedMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	w = watch(k)
-	k.close()
+	k.Close()
 	<-w.done
 	if _, _, err := w.Take(); err == nil || !strings.Contains(err.Error(), "receive new flows from conntrack") {
 		t.Errorf("without a socket: %v", err)
@@ -165,20 +165,22 @@ func TestOpenedMessages(t *testing.T) {
 // TestOpenedLost: after the kernel dropped messages, the count says once that it lacks some. A socket for routes plays the one of
 // connection tracking, because everybody can have it overflow.
 func TestOpenedLost(t *testing.T) {
-	k, err := dial(Options{connect: func(int) (*socket.Conn, error) {
-		return socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE, "route", nil)
+	k, err := dial(Options{connect: func(int) (*nlmsg.Conn, error) {
+		sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE, "route", nil)
+		return nlmsg.NewConn("route", sock), err
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.sock.SetsockoptInt(unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
+	if err := k.SetsockoptInt(unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
 		t.Fatal(err)
 	}
 	ask := binary.NativeEndian.AppendUint32(nil, unix.NLMSG_HDRLEN)
 	ask = binary.NativeEndian.AppendUint16(ask, unix.NLMSG_NOOP)
 	ask = append(binary.NativeEndian.AppendUint16(ask, unix.NLM_F_REQUEST|unix.NLM_F_ACK), make([]byte, 8)...)
 	for range 100 { // more answers than the least buffer holds
-		if err := nlmsg.Send(k.sock, ask); err != nil {
+		k.Unread = false
+		if err := k.Send(ask); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -218,7 +220,7 @@ func TestForgetterConversation(t *testing.T) {
 	if got, want := <-received, "102 request|acknowledge 2 1{ 1{ 1=0a090001 2=0a000001 } 2{ 1=06 2=0001 3=0050 } }"; got != want {
 		t.Errorf("asked %s, want %s", got, want)
 	}
-	if took := time.Since(begin); took >= answerTimeout {
+	if took := time.Since(begin); took >= nlmsg.AnswerTimeout {
 		t.Errorf("it took %v", took)
 	}
 	f.flush()            // waits for the flush of the timer

@@ -35,7 +35,7 @@ func Count(o Options, family state.Family) (map[Route]Load, error) {
 	if err != nil {
 		err = fmt.Errorf("count %s flows: %w", family.Version(), err)
 	}
-	return loads, errors.Join(err, k.close())
+	return loads, errors.Join(err, k.Close())
 }
 
 func (k *kernel) count(family state.Family) (loads map[Route]Load, err error) {
@@ -119,7 +119,7 @@ func Find(o Options, q Query) ([]FoundFlow, error) {
 	if err != nil {
 		err = fmt.Errorf("look for flows from %s to %s: %w", q.Src, q.Dst, err)
 	}
-	return flows, errors.Join(err, k.close())
+	return flows, errors.Join(err, k.Close())
 }
 
 func (k *kernel) find(q Query) (out []FoundFlow, err error) {

@@ -94,5 +94,5 @@ func (f *Forgetter) Close() error {
 	f.flush()
 	f.deleting.Lock()
 	defer f.deleting.Unlock()
-	return f.kernel.close()
+	return f.kernel.Close()
 }

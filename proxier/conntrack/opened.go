@@ -38,9 +38,9 @@ func WatchOpened(o Options) (*Opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = k.sock.SetsockoptInt(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, openedBuffer) // otherwise messages are lost, and Take says so
-	if err := k.sock.SetsockoptInt(unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, groupNew); err != nil {
-		return nil, errors.Join(fmt.Errorf("subscribe to new flows of conntrack: %w", err), k.close())
+	_ = k.SetsockoptInt(unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, openedBuffer) // otherwise messages are lost, and Take says so
+	if err := k.Subscribe(groupNew); err != nil {
+		return nil, errors.Join(err, k.Close())
 	}
 	return watch(k), nil
 }
@@ -64,19 +64,19 @@ func (w *Opened) Take() (count map[Route]uint64, lost bool, err error) {
 // Close ends the counting.
 func (w *Opened) Close() error {
 	w.stop()
-	_ = w.k.sock.SetReadDeadline(time.Unix(1, 0)) // wakes the reader
+	_ = w.k.SetReadDeadline(time.Unix(1, 0)) // wakes the reader
 	<-w.done
-	return w.k.close()
+	return w.k.Close()
 }
 
 func (w *Opened) read(ctx context.Context) {
 	defer close(w.done)
 	for ctx.Err() == nil {
-		n, _, err := w.k.sock.Recvfrom(ctx, w.k.in, 0)
+		m, err := w.k.Hear(ctx)
 		w.mu.Lock()
 		switch {
 		case err == nil:
-			w.add(nlmsg.NewMessages(w.k.in[:n]))
+			w.add(m)
 		case errors.Is(err, unix.ENOBUFS):
 			w.lost = true
 		case ctx.Err() == nil && !errors.Is(err, os.ErrDeadlineExceeded):

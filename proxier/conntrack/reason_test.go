@@ -47,7 +47,7 @@ func dropNetAdmin() error {
 func TestReasonWithoutTheModule(t *testing.T) {
 	const noSubsystem = 0xf0 << 8
 	k := newNamespace(t).cleaner(t).table.(*kernel)
-	err := k.readOnce(func(r *request) { r.End(r.Begin(noSubsystem, unix.NLM_F_DUMP, unix.AF_INET, 0)) }, func(*entry) {})
+	err := k.read(func(r *request) { r.End(r.Begin(noSubsystem, unix.NLM_F_DUMP, unix.AF_INET, 0)) }, false, func() {}, func(*entry) {})
 	if err == nil || !strings.Contains(Reason(err), "nf_conntrack_netlink") {
 		t.Errorf("error %v: the reason does not name the module", err)
 	}

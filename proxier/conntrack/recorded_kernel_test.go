@@ -46,19 +46,20 @@ func TestRecorded(t *testing.T) {
 	}
 	k := n.cleaner(t).table.(*kernel)
 	var lines []string
+	in := make([]byte, 1<<16)
 	ask := func(what string, write func(*request)) {
 		k.out.Buf = k.out.Buf[:0]
 		write(&k.out)
-		if err := k.send(); err != nil {
+		if err := k.Send(k.out.Buf); err != nil {
 			t.Fatal(err)
 		}
 		for last := false; !last; {
-			size, _, err := k.sock.Recvfrom(context.Background(), k.in, 0)
+			size, _, err := k.Recvfrom(context.Background(), in, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			lines = append(lines, what+" "+hex.EncodeToString(k.in[:size]))
-			for m := nlmsg.NewMessages(k.in[:size]); m.Next(); {
+			lines = append(lines, what+" "+hex.EncodeToString(in[:size]))
+			for m := nlmsg.NewMessages(in[:size]); m.Next(); {
 				_, last = m.Ack()
 			}
 		}

@@ -1,12 +1,8 @@
 package conntrack
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"time"
 
-	"github.com/mdlayher/socket"
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
@@ -18,46 +14,26 @@ type Options struct {
 	// NetNS is a file descriptor of the network namespace to work in; 0: the present one. It must stay open as long as
 	// the table is used.
 	NetNS int
-	// connect opens the socket; nil: connect. Tests inject faults here.
-	connect func(netns int) (*socket.Conn, error)
+	// connect opens the socket; nil: that of the kernel. Tests inject faults here.
+	connect func(netns int) (*nlmsg.Conn, error)
 }
 
 // kernel is the kernel's table, through a netlink socket.
 type kernel struct {
-	sock *socket.Conn
-	in   []byte
-	out  request
+	*nlmsg.Conn
+	out request
 }
 
 func dial(o Options) (*kernel, error) {
-	if o.connect == nil {
-		o.connect = connect
+	connect := o.connect
+	if connect == nil {
+		connect = func(netns int) (*nlmsg.Conn, error) { return nlmsg.Dial("conntrack", netns) }
 	}
-	sock, err := o.connect(o.NetNS)
-	return &kernel{sock: sock, in: make([]byte, 1<<16)}, err
+	sock, err := connect(o.NetNS)
+	return &kernel{Conn: sock}, err
 }
 
-func connect(netns int) (*socket.Conn, error) {
-	sock, err := socket.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, "conntrack", &socket.Config{NetNS: netns})
-	if err != nil {
-		return nil, fmt.Errorf("open netlink socket to conntrack: %w", err)
-	}
-	err = sock.Bind(&unix.SockaddrNetlink{Family: unix.AF_NETLINK})
-	if err == nil { // the answers to deletions do not need to repeat them
-		err = sock.SetsockoptInt(unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("set up netlink socket to conntrack: %w", err), sock.Close())
-	}
-	return sock, nil
-}
-
-func (k *kernel) close() error { return k.sock.Close() }
-
-// errInterrupted means that the kernel resized the table while it was read, so entries may be missing.
-var errInterrupted = errors.New("the table was resized while it was read")
-
-// dumpTries is how often a dump is attempted if it is interrupted.
+// dumpTries is how often a dump is attempted if the kernel resizes the table while it is read, so that entries may be missing.
 const dumpTries = 3
 
 // dump calls fn for the flows of a family that pass the filter. It may call fn for a flow twice.
@@ -67,38 +43,25 @@ func (k *kernel) dump(family state.Family, f filter, fn func(*entry)) error {
 
 // read asks a question and calls fn with each answer. If it has to ask again, it calls begin before.
 func (k *kernel) read(ask func(*request), partial bool, begin func(), fn func(*entry)) (err error) {
+	var e entry
 	for range dumpTries {
 		begin()
-		if err = k.readOnce(ask, fn); !errors.Is(err, errInterrupted) {
+		k.out.Buf = k.out.Buf[:0]
+		ask(&k.out)
+		if err := k.Send(k.out.Buf); err != nil {
+			return err
+		}
+		err = k.Answers(k.out.Seq, func(a nlmsg.Attributes) {
+			if e.parse(a) {
+				fn(&e)
+			}
+		})
+		if !errors.Is(err, nlmsg.ErrInterrupted) {
 			return err
 		}
 	}
 	if partial {
 		return nil
-	}
-	return err
-}
-
-func (k *kernel) readOnce(ask func(*request), fn func(*entry)) error {
-	k.out.Buf = k.out.Buf[:0]
-	ask(&k.out)
-	if err := k.send(); err != nil {
-		return err
-	}
-	var e entry
-	interrupted := false
-	err := k.receive(k.out.Seq, k.out.Seq, func(m nlmsg.Messages) (done bool, err error) {
-		interrupted = interrupted || m.Flags&unix.NLM_F_DUMP_INTR != 0
-		if ack, last := m.Ack(); last {
-			return true, errorOf(ack)
-		}
-		if e.parse(m.Attributes()) {
-			fn(&e)
-		}
-		return false, nil
-	})
-	if err == nil && interrupted {
-		return errInterrupted
 	}
 	return err
 }
@@ -126,65 +89,32 @@ func (k *kernel) deleteSome(from, to int, write func(i int)) (removed int, err e
 	for i := from; i < to; i++ {
 		write(i)
 	}
-	if err := k.send(); err != nil {
+	if err := k.Send(k.out.Buf); err != nil {
 		return 0, err
 	}
-	unanswered := to - from
 	var refused error
-	err = k.receive(first, k.out.Seq, func(m nlmsg.Messages) (bool, error) {
-		unanswered--
-		ack, _ := m.Ack()
-		switch {
-		case ack.Errno == 0:
-			removed++
-		case ack.Errno != unix.ENOENT: // ENOENT: the flow has ended by itself
-			refused = errorOf(ack)
-		}
-		return unanswered == 0, nil
-	})
-	return removed, errors.Join(err, refused)
-}
-
-func (k *kernel) send() error {
-	if err := nlmsg.Send(k.sock, k.out.Buf); err != nil {
-		return fmt.Errorf("send to conntrack: %w", err)
-	}
-	return nil
-}
-
-// answerTimeout ends the wait for an answer that got lost. The kernel answers while the question is being sent.
-const answerTimeout = 10 * time.Second
-
-// receive calls fn with the answers to the questions first to last, until fn is done. It skips answers to earlier
-// questions, which remain in the socket after a failure.
-func (k *kernel) receive(first, last uint32, fn func(nlmsg.Messages) (bool, error)) error {
-	for {
-		if err := k.sock.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
-			return fmt.Errorf("set read deadline of socket to conntrack: %w", err)
-		}
-		n, _, err := k.sock.Recvfrom(context.Background(), k.in, 0)
+	for unanswered := to - from; unanswered > 0; {
+		m, err := k.Receive()
 		if err != nil {
-			return fmt.Errorf("receive from conntrack: %w", err)
+			return removed, errors.Join(err, refused)
 		}
-		m := nlmsg.NewMessages(k.in[:n])
 		for m.Next() {
-			if m.Seq-first > last-first {
-				continue
+			if m.Seq-first > k.out.Seq-first {
+				continue // the answer to an earlier question
 			}
-			if done, err := fn(m); done || err != nil {
-				return err
+			unanswered--
+			ack, _ := m.Ack()
+			switch {
+			case ack.Errno == 0:
+				removed++
+			case ack.Errno != unix.ENOENT: // ENOENT: the flow has ended by itself
+				refused = ack.Err()
 			}
 		}
 		if err := m.Err(); err != nil {
-			return fmt.Errorf("receive from conntrack: %w", err)
+			return removed, errors.Join(err, refused)
 		}
 	}
-}
-
-// errorOf is the kernel's reason for refusing a question; nil: it did not refuse.
-func errorOf(ack nlmsg.Ack) error {
-	if err := ack.Err(); err != nil {
-		return fmt.Errorf("conntrack: %w", err)
-	}
-	return nil
+	k.Unread = false
+	return removed, refused
 }

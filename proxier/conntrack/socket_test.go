@@ -179,7 +179,7 @@ func TestInterrupted(t *testing.T) {
 	if flows, err := Find(saying(t, bad, bad, good).options(), query(unix.IPPROTO_UDP, "[fd00:9::1]:0", "[fd00:96::10]:53")); len(flows) != 1 || err != nil {
 		t.Errorf("found %v, %v", flows, err)
 	}
-	for partial, want := range map[bool]error{false: errInterrupted, true: nil} {
+	for partial, want := range map[bool]error{false: nlmsg.ErrInterrupted, true: nil} {
 		k, err := dial(saying(t, bad, bad, bad).options())
 		if err != nil {
 			t.Fatal(err)
@@ -188,14 +188,14 @@ func TestInterrupted(t *testing.T) {
 		if err := k.dump(state.IPv6, filter{partial: partial}, func(*entry) { n++ }); !errors.Is(err, want) || n != 6 {
 			t.Errorf("partial %t: %d entries, %v", partial, n, err)
 		}
-		k.close()
+		k.Close()
 	}
 }
 
 // TestRefused: a refusal is an error that says what was attempted. That there is no such flow is none.
 func TestRefused(t *testing.T) {
 	p := newPeer(t, acks(unix.EPERM))
-	if _, err := Count(p.options(), state.IPv6); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "count IPv6 flows: conntrack: ") {
+	if _, err := Count(p.options(), state.IPv6); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "count IPv6 flows: ") {
 		t.Errorf("Count: %v", err)
 	}
 	<-p.gone
@@ -237,7 +237,7 @@ func TestOtherAnswers(t *testing.T) {
 
 func TestCutShort(t *testing.T) {
 	p := newPeer(t, func([]netlink.Message) [][]byte { return [][]byte{{20, 0, 0, 0, 1}} })
-	if _, err := Count(p.options(), state.IPv6); !errors.Is(err, nlmsg.ErrCutShort) || !strings.Contains(err.Error(), "receive from conntrack") {
+	if _, err := Count(p.options(), state.IPv6); !errors.Is(err, nlmsg.ErrCutShort) || !strings.Contains(err.Error(), "read the answer of conntrack") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -251,7 +251,7 @@ func TestLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := read(k); err == nil || !strings.Contains(err.Error(), "socket to conntrack: ") && !strings.Contains(err.Error(), "receive from conntrack: ") {
+	if err := read(k); err == nil || !strings.Contains(err.Error(), "to conntrack: ") && !strings.Contains(err.Error(), "read the answer of conntrack: ") {
 		t.Errorf("closed while it waits: %v", err)
 	}
 	<-p.gone
@@ -262,10 +262,10 @@ func TestLost(t *testing.T) {
 	if err := p.end.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := read(k); !errors.Is(err, unix.EPIPE) || !strings.Contains(err.Error(), "send to conntrack") {
+	if err := read(k); !errors.Is(err, unix.EPIPE) || !strings.Contains(err.Error(), "bytes to conntrack") {
 		t.Errorf("to nobody: %v", err)
 	}
-	if err := k.close(); err != nil {
+	if err := k.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -287,7 +287,7 @@ func TestDeletions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.close()
+	defer k.Close()
 	n, err := k.remove(state.IPv4, keys)
 	p.do(func() {
 		if n != 128 || err != nil || !slices.Equal(sizes, []int{64, 64, 2}) {
