@@ -197,7 +197,7 @@ func (e *Engine) Inherited(f program.Family, protocol uint8, addr netip.Addr, po
 	var b program.Builder
 	b.Frontend(addr, port, 0, protocol)
 	for _, id := range elements.ServedIn(&fe) {
-		_, found, err := e.conn.Lookup(f, program.SetNames[id], b.Arena)
+		_, found, err := e.conn.Lookup(f, id.Name(), b.Arena)
 		if err != nil {
 			return false, fmt.Errorf("look up frontend %s port %d in table %s %s: %w", addr, port, f, program.TableName, err)
 		}

@@ -68,34 +68,34 @@ func strangeTransactions() []strangeTransaction {
 	}
 	address := func(id program.SetID, a string) func(*program.Transaction) {
 		return func(t *program.Transaction) {
-			t.Add(program.IPv4, id, t.Element("", func(b *program.Builder) { b.Addr(addr(a)) }, nil))
+			t.For(program.IPv4).Insert(id, t.Element("", func(b *program.Builder) { b.Addr(addr(a)) }, nil))
 		}
 	}
 	return []strangeTransaction{
-		{"element with other data", func(t *program.Transaction) { t.Add(program.IPv4, program.Pools, poolElement(t, 2, 7)) }, unix.EEXIST},
+		{"element with other data", func(t *program.Transaction) { t.For(program.IPv4).Insert(program.Pools, poolElement(t, 2, 7)) }, unix.EEXIST},
 		{"element with the same data", func(t *program.Transaction) {
-			t.Add(program.IPv4, program.Pools, poolElement(t, 2, 4<<program.PoolBits|2))
+			t.For(program.IPv4).Insert(program.Pools, poolElement(t, 2, 4<<program.PoolBits|2))
 		}, 0},
 		{"the same element twice, with other data", func(t *program.Transaction) {
-			t.Add(program.IPv4, program.Pools, poolElement(t, 98, 1))
-			t.Add(program.IPv4, program.Pools, poolElement(t, 98, 2))
+			t.For(program.IPv4).Insert(program.Pools, poolElement(t, 98, 1))
+			t.For(program.IPv4).Insert(program.Pools, poolElement(t, 98, 2))
 		}, unix.EEXIST},
 		{"element replaced", func(t *program.Transaction) {
-			t.Delete(program.IPv4, program.Pools, poolElement(t, 2, 0))
-			t.Add(program.IPv4, program.Pools, poolElement(t, 2, 7))
+			t.For(program.IPv4).Remove(program.Pools, poolElement(t, 2, 0))
+			t.For(program.IPv4).Insert(program.Pools, poolElement(t, 2, 7))
 		}, 0},
 		{"element of a set, there already", address(program.ClusterIPs, "10.96.0.10"), 0},
-		{"missing element", func(t *program.Transaction) { t.Delete(program.IPv4, program.Pools, poolElement(t, 99, 0)) }, unix.ENOENT},
+		{"missing element", func(t *program.Transaction) { t.For(program.IPv4).Remove(program.Pools, poolElement(t, 99, 0)) }, unix.ENOENT},
 		{"the last of several elements is missing", func(t *program.Transaction) {
-			t.Delete(program.IPv4, program.Pools, poolElement(t, 2, 0))
-			t.Delete(program.IPv4, program.Pools, poolElement(t, 3, 0))
-			t.Delete(program.IPv4, program.Pools, poolElement(t, 99, 0))
+			t.For(program.IPv4).Remove(program.Pools, poolElement(t, 2, 0))
+			t.For(program.IPv4).Remove(program.Pools, poolElement(t, 3, 0))
+			t.For(program.IPv4).Remove(program.Pools, poolElement(t, 99, 0))
 		}, unix.ENOENT},
 		{"class without a chain", func(t *program.Transaction) {
-			t.Add(program.IPv4, program.Dispatch, classElement(t, "random-77", 77))
+			t.For(program.IPv4).Insert(program.Dispatch, classElement(t, "random-77", 77))
 		}, unix.ENOENT},
 		{"class with another chain", func(t *program.Transaction) {
-			t.Add(program.IPv4, program.Dispatch, classElement(t, "random-2", 1))
+			t.For(program.IPv4).Insert(program.Dispatch, classElement(t, "random-2", 1))
 		}, unix.EEXIST},
 
 		{"range inside another", rangeOf(program.PodCIDRs, "10.0.7.0/24"), unix.EEXIST},
@@ -147,7 +147,7 @@ func rangeOf(id program.SetID, prefix string) func(*program.Transaction) {
 		for end, a := range []netip.Addr{p.Addr(), program.LastAddr(p).Next()} {
 			e := t.Element("", func(b *program.Builder) { b.Addr(a) }, nil)
 			e.IntervalEnd = end == 1
-			t.Add(program.IPv4, id, e)
+			t.For(program.IPv4).Insert(id, e)
 		}
 	}
 }

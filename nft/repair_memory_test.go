@@ -89,7 +89,7 @@ func (m *Memory) damage(t *testing.T, random *rand.Rand) (touched kernel.Interfe
 			c := &tx.Changes[tb.Family.Index()][id]
 			c.Delete, c.Add = c.Add, nil
 			if e, some := m.foreign(tx, tb.Family, id); some {
-				tx.Add(tb.Family, id, e)
+				tx.For(tb.Family).Insert(id, e)
 				touch(e.Key(tx.Arena))
 			}
 		}

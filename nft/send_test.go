@@ -17,7 +17,7 @@ func TestBlame(t *testing.T) {
 	tx := elementsOf(t, kindsExample(), false)
 	tx.Do(program.Operation{Kind: program.AddTable, Family: program.IPv6})
 	for i := range 2000 {
-		tx.Add(program.IPv6, program.Services, tx.Element(strconv.Itoa(i), func(k *program.Builder) {
+		tx.For(program.IPv6).Insert(program.Services, tx.Element(strconv.Itoa(i), func(k *program.Builder) {
 			k.Addr(netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(i >> 8), 15: byte(i)}))
 			k.Proto(tcp)
 			k.Port(80)

@@ -127,8 +127,8 @@ func TestWalkWithoutTables(t *testing.T) {
 	mustApply(t, m.Engine)
 	tx := &program.Transaction{}
 	err := m.kernel.DumpElements(program.IPv4, program.Generation.Name(), func(e kernel.Found) {
-		tx.Delete(program.IPv4, program.Generation, tx.KeyOnly(e.Key, false))
-		tx.Add(program.IPv4, program.Generation, tx.Element("program 0123456789abcdef ipvs", // of another version
+		tx.For(program.IPv4).Remove(program.Generation, tx.KeyOnly(e.Key, false))
+		tx.For(program.IPv4).Insert(program.Generation, tx.Element("program 0123456789abcdef ipvs", // of another version
 			func(b *program.Builder) { b.Arena = append(b.Arena, e.Key...) }, nil))
 	})
 	var b kernel.Batch

@@ -179,7 +179,7 @@ func libraryElements(tx *program.Transaction, id program.SetID, list []program.E
 func BenchmarkEncode(b *testing.B) {
 	tx := &program.Transaction{}
 	for i := range uint32(1000) {
-		tx.Add(program.IPv4, program.Services, tx.Element("some-namespace/some-service:http",
+		tx.For(program.IPv4).Insert(program.Services, tx.Element("some-namespace/some-service:http",
 			func(k *program.Builder) { k.Word(i); k.Proto(tcp); k.Port(80) }, func(v *program.Builder) { v.Word(i) }))
 	}
 	b.Run("ours", func(b *testing.B) {

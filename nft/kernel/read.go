@@ -163,7 +163,7 @@ func (c *Conn) Lookup(f program.Family, set string, key []byte) (e Found, found 
 // not exist, and returns how many exist. The kernel answers with a message for each element. All answers must fit in
 // the receive buffer.
 func (c *Conn) LookupRow(f program.Family, set string, keys [][]byte, each func(Found)) (found int, err error) {
-	ports := program.HasPorts(set)
+	id, _ := program.SetNamed(set)
 	err = c.Ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_ACK, f, func(w *nlmsg.Writer) {
 		wire := &c.wire
 		w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, program.TableName)
@@ -171,7 +171,7 @@ func (c *Conn) LookupRow(f program.Family, set string, keys [][]byte, each func(
 		list := w.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		for _, key := range keys {
 			item := w.Nest(unix.NFTA_LIST_ELEM)
-			wire.key(ports && len(key) > program.FrontendLength(f), key)
+			wire.key(id.HasPorts() && len(key) > program.FrontendLength(f), key)
 			w.Unnest(item)
 		}
 		w.Unnest(list)

@@ -240,7 +240,8 @@ func (i *Interference) structureEvent(kind uint16, name string) {
 	switch kind {
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, msgDestroyChain, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE, msgDestroyRule:
 	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET, msgDestroySet:
-		i.Replaced = i.Replaced || program.IsSet(name)
+		_, ours := program.SetNamed(name)
+		i.Replaced = i.Replaced || ours
 	case unix.NFT_MSG_NEWTABLE: // of a table that went before, or a change of flags
 	case unix.NFT_MSG_NEWOBJ, unix.NFT_MSG_DELOBJ, msgDestroyObject,
 		unix.NFT_MSG_NEWFLOWTABLE, unix.NFT_MSG_DELFLOWTABLE, msgDestroyFlowtable:
@@ -253,9 +254,9 @@ func (i *Interference) structureEvent(kind uint16, name string) {
 
 // elementEvent notes elements that changed. The sets of rules of others are not ours.
 func (i *Interference) elementEvent(at TableSet, elements nlmsg.Attributes) {
-	switch {
-	case program.FilledByRules(at.Set):
-	case program.IsSet(at.Set):
+	switch id, ours := program.SetNamed(at.Set); {
+	case id.FilledByRules():
+	case ours:
 		for t := i.At(at); elements.Next() && !t.Many; {
 			found := decodeElement(elements.Nested())
 			t.Touch(found.Key)

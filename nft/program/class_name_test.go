@@ -34,12 +34,11 @@ func TestSlotsOfClasses(t *testing.T) {
 			t.Errorf("%+v: %v, want %v", c, got, want)
 		}
 	}
-	for name, want := range map[string]bool{
-		"affinity": true, "unanswered": true, "refusing": true, "held-back": true, "just-held-back": true,
-		SetNames[Endpoints]: false, SetNames[StickySlots]: false,
+	for id, want := range map[SetID]bool{
+		Affinity: true, Unanswered: true, Refusing: true, HeldBack: true, JustHeldBack: true, Endpoints: false, StickySlots: false,
 	} {
-		if got := FilledByRules(name); got != want {
-			t.Errorf("%s is filled by rules: %t", name, got)
+		if got := id.FilledByRules(); got != want {
+			t.Errorf("%s is filled by rules: %t", id, got)
 		}
 	}
 	x := Feature{Module: "nft_fib_*"}

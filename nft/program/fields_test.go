@@ -39,7 +39,7 @@ func TestFieldsOfSet(t *testing.T) {
 		typeof: &Typeof{key: []typeofExpr{typeofPriority(), daddr}, data: []typeofExpr{typeofPriority(), daddr}},
 	}
 	fields.CheckChanges(t, d, map[string]func(*Set){
-		"Name": func(d *Set) { d.Name = "y" }, "Size": func(d *Set) { d.Size++ },
+		"Name": func(d *Set) { d.Name = "y" }, "Size": func(d *Set) { d.Size++ }, "Says": func(d *Set) { d.Says++ },
 		"Key":     func(d *Set) { d.Key = []Type{TypeClassID, typeIPv6} },
 		"Data":    func(d *Set) { d.Data = nil },
 		"typeof":  func(d *Set) { d.typeof = nil },
@@ -47,7 +47,7 @@ func TestFieldsOfSet(t *testing.T) {
 		"Rate":    func(d *Set) { d.Rate++ },
 		"Dynamic": func(d *Set) { d.Dynamic = true }, "Ports": func(d *Set) { d.Ports = true },
 	}, fields.Ignored{
-		"Name": "sets are found by name",
+		"Name": "sets are found by name", "Says": "the kernel does not have it",
 	}, func(changed Set) bool { return changed.Shape() != d.Shape() })
 	fields.Check(t, *d.typeof, fields.Ignored{"text": "it says the same as key and data; TestGolden compares"}, func(changed Typeof) bool {
 		other := d

@@ -16,6 +16,7 @@ import (
 // Set declares a set (no data) or a map.
 type Set struct {
 	Name     string
+	Says     Says // about the frontends that are its keys
 	Key      []Type
 	Data     []Type
 	typeof   *Typeof // the declaration names expressions instead of types

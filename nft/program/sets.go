@@ -1,7 +1,6 @@
 package program
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -64,65 +63,21 @@ const (
 	SetCount
 )
 
-// SetNames are the names of the sets, the same in both families.
-var SetNames = [SetCount]string{
-	Generation:                "generation",
-	Services:                  "services",
-	NodePorts:                 "nodeports",
-	Pools:                     "pools",
-	Dispatch:                  "dispatch",
-	Endpoints:                 "endpoints",
-	StickySlots:               "sticky-slots",
-	StickyEndpoints:           "sticky-endpoints",
-	Affinity:                  "affinity",
-	HashTables:                "hash-tables",
-	HashSlots:                 "hash-slots",
-	TargetPorts:               "target-ports",
-	NodePortAddresses:         "nodeport-addresses",
-	ClusterIPs:                "cluster-ips",
-	ServiceCIDRs:              "service-cidrs",
-	PodCIDRs:                  "pod-cidrs",
-	Hairpin:                   "hairpin",
-	MasqueradeAlways:          "masquerade-always",
-	MasqueradeNode:            "masquerade-node",
-	MasqueradeAlwaysNodePorts: "masquerade-always-nodeports",
-	MasqueradeNodeNodePorts:   "masquerade-node-nodeports",
-	Firewalled:                "firewalled",
-	SourceLengths:             "source-lengths",
-	AllowedSources:            "allowed-sources",
-	NoEndpoints:               "no-endpoints",
-	NoLocalEndpoints:          "no-local-endpoints",
-	NoEndpointsNodePorts:      "no-endpoints-nodeports",
-	NoLocalEndpointsNodePorts: "no-local-endpoints-nodeports",
-	IPVSFrontends:             "ipvs-frontends",
-	IPVSNodePorts:             "ipvs-nodeports",
-	IPVSAddresses:             "ipvs-addresses",
-	Unanswered:                "unanswered",
-	Refusing:                  "refusing",
-	HoldsRefusals:             "holds-refusals",
-	HoldsRefusalsNodePorts:    "holds-refusals-nodeports",
-	HeldBack:                  "held-back",
-	JustHeldBack:              "just-held-back",
-	Answers:                   "answers",
-	RangeServices:             "range-services",
-	RangeMasqueradeAlways:     "range-masquerade-always",
-	RangeMasqueradeNode:       "range-masquerade-node",
-	RangeFirewalled:           "range-firewalled",
-	RangeNoEndpoints:          "range-no-endpoints",
-	RangeNoLocalEndpoints:     "range-no-local-endpoints",
-	RangeHoldsRefusals:        "range-holds-refusals",
-	Addresses:                 "addresses",
-	StickyAddresses:           "sticky-addresses",
-}
+// declared are the sets of one family. Names, and what sets say, are the same in both.
+var declared = Program{Family: IPv4}.Sets()
 
-func (id SetID) Name() string { return SetNames[id] }
+func (id SetID) Name() string { return declared[id].Name }
 
 func (id SetID) String() string { return id.Name() }
 
 // SetNamed is the set of that name. It reports false if the program has none.
 func SetNamed(name string) (SetID, bool) {
-	i := slices.Index(SetNames[:], name)
-	return SetID(max(i, 0)), i >= 0
+	for id := range declared {
+		if declared[id].Name == name {
+			return SetID(id), true
+		}
+	}
+	return 0, false
 }
 
 // Says is what a set says about the frontends that are its keys.
@@ -142,27 +97,7 @@ const (
 )
 
 // Says is what a set says about its keys.
-func (id SetID) Says() Says {
-	switch id {
-	case Services, NodePorts, RangeServices:
-		return Served
-	case IPVSFrontends, IPVSNodePorts:
-		return Balanced
-	case NoEndpoints, NoEndpointsNodePorts, RangeNoEndpoints:
-		return Rejected
-	case NoLocalEndpoints, NoLocalEndpointsNodePorts, RangeNoLocalEndpoints:
-		return Dropped
-	case Firewalled, RangeFirewalled:
-		return Limited
-	case MasqueradeAlways, MasqueradeAlwaysNodePorts, RangeMasqueradeAlways:
-		return MasqueradedAlways
-	case MasqueradeNode, MasqueradeNodeNodePorts, RangeMasqueradeNode:
-		return MasqueradedNode
-	case HoldsRefusals, HoldsRefusalsNodePorts, RangeHoldsRefusals:
-		return HoldingRefusals
-	}
-	return Nothing
-}
+func (id SetID) Says() Says { return declared[id].Says }
 
 // Counted reports whether such sets count the connections to frontends, or packets to them that are refused. IPVS counts
 // those that it balances.
@@ -174,17 +109,8 @@ func (id SetID) HasNodePorts() bool { return strings.HasSuffix(id.Name(), "nodep
 // HasPorts reports whether the keys of a set are frontends with ranges of ports.
 func (id SetID) HasPorts() bool { return id >= RangeServices && id <= RangeHoldsRefusals }
 
-// HasPorts reports the same for the set of that name.
-func HasPorts(name string) bool { return slices.Contains(SetNames[RangeServices:Addresses], name) }
-
-// IsSet reports whether the program has a set of that name.
-func IsSet(name string) bool { return slices.Contains(SetNames[:], name) }
-
-// FilledByRules reports whether packets make the entries of the set of that name.
-func FilledByRules(name string) bool {
-	byRules := []SetID{Affinity, Unanswered, Refusing, HeldBack, JustHeldBack}
-	return slices.ContainsFunc(byRules, func(id SetID) bool { return id.Name() == name })
-}
+// FilledByRules reports whether packets make the entries of a set.
+func (id SetID) FilledByRules() bool { return declared[id].Dynamic }
 
 // DefaultAffinitySize is the size of the affinity map. When the map is full, clients lose affinity, but no connection.
 const DefaultAffinitySize = 1 << 20
@@ -199,76 +125,78 @@ func (p Program) Sets() [SetCount]Set {
 	frontend := []Type{addr, TypeProto, TypePort}
 	nodePort := []Type{TypeProto, TypePort}
 	number := []Type{TypeClassID}
-	toNumber := slotsMap(number, "meta priority", typeofPriority())
-	toAddress := slotsMap([]Type{addr}, p.Family.String()+" daddr", typeofDaddr(p.Family))
+	toNumber := func(name string) Set { return slotsMap(name, number, "meta priority", typeofPriority()) }
+	toAddress := func(name string) Set {
+		return slotsMap(name, []Type{addr}, p.Family.String()+" daddr", typeofDaddr(p.Family))
+	}
 	defs := [SetCount]Set{
-		Generation:      {Key: []Type{typeMark, typeMark}},
-		Services:        {Key: frontend, Data: number, Counter: true},
-		NodePorts:       {Key: nodePort, Data: number, Counter: true},
-		Pools:           {Key: number, Data: number},
-		Dispatch:        {Key: number, Data: []Type{TypeVerdict}},
-		Endpoints:       slotsMap([]Type{addr, TypePort}, p.Family.String()+" daddr . th dport", typeofDaddr(p.Family), typeofDport()),
-		StickySlots:     toNumber,
-		StickyEndpoints: {Key: number, Data: []Type{addr, TypePort}},
-		Affinity:        toNumber,
-		HashTables:      {Key: number, Data: number},
-		HashSlots:       toAddress,
-		TargetPorts:     {Key: number, Data: []Type{TypePort}},
+		Generation:      {Name: "generation", Key: []Type{typeMark, typeMark}},
+		Services:        {Name: "services", Says: Served, Key: frontend, Data: number, Counter: true},
+		NodePorts:       {Name: "nodeports", Says: Served, Key: nodePort, Data: number, Counter: true},
+		Pools:           {Name: "pools", Key: number, Data: number},
+		Dispatch:        {Name: "dispatch", Key: number, Data: []Type{TypeVerdict}},
+		Endpoints:       slotsMap("endpoints", []Type{addr, TypePort}, p.Family.String()+" daddr . th dport", typeofDaddr(p.Family), typeofDport()),
+		StickySlots:     toNumber("sticky-slots"),
+		StickyEndpoints: {Name: "sticky-endpoints", Key: number, Data: []Type{addr, TypePort}},
+		Affinity:        toNumber("affinity"),
+		HashTables:      {Name: "hash-tables", Key: number, Data: number},
+		HashSlots:       toAddress("hash-slots"),
+		TargetPorts:     {Name: "target-ports", Key: number, Data: []Type{TypePort}},
 
-		NodePortAddresses: {Key: []Type{addr}},
-		ClusterIPs:        {Key: []Type{addr}},
-		ServiceCIDRs:      {Key: []Type{addr}, Interval: true},
-		PodCIDRs:          {Key: []Type{addr}, Interval: true},
-		Hairpin:           {Key: []Type{addr, addr}},
+		NodePortAddresses: {Name: "nodeport-addresses", Key: []Type{addr}},
+		ClusterIPs:        {Name: "cluster-ips", Key: []Type{addr}},
+		ServiceCIDRs:      {Name: "service-cidrs", Key: []Type{addr}, Interval: true},
+		PodCIDRs:          {Name: "pod-cidrs", Key: []Type{addr}, Interval: true},
+		Hairpin:           {Name: "hairpin", Key: []Type{addr, addr}},
 
-		MasqueradeAlways:          {Key: frontend},
-		MasqueradeNode:            {Key: frontend},
-		MasqueradeAlwaysNodePorts: {Key: nodePort},
-		MasqueradeNodeNodePorts:   {Key: nodePort},
+		MasqueradeAlways:          {Name: "masquerade-always", Says: MasqueradedAlways, Key: frontend},
+		MasqueradeNode:            {Name: "masquerade-node", Says: MasqueradedNode, Key: frontend},
+		MasqueradeAlwaysNodePorts: {Name: "masquerade-always-nodeports", Says: MasqueradedAlways, Key: nodePort},
+		MasqueradeNodeNodePorts:   {Name: "masquerade-node-nodeports", Says: MasqueradedNode, Key: nodePort},
 
-		Firewalled:     {Key: frontend, Data: number},
-		SourceLengths:  {Key: number},
-		AllowedSources: {Key: []Type{TypeClassID, addr}},
+		Firewalled:     {Name: "firewalled", Says: Limited, Key: frontend, Data: number},
+		SourceLengths:  {Name: "source-lengths", Key: number},
+		AllowedSources: {Name: "allowed-sources", Key: []Type{TypeClassID, addr}},
 
-		NoEndpoints:               {Key: frontend, Counter: true},
-		NoLocalEndpoints:          {Key: frontend, Counter: true},
-		NoEndpointsNodePorts:      {Key: nodePort, Counter: true},
-		NoLocalEndpointsNodePorts: {Key: nodePort, Counter: true},
+		NoEndpoints:               {Name: "no-endpoints", Says: Rejected, Key: frontend, Counter: true},
+		NoLocalEndpoints:          {Name: "no-local-endpoints", Says: Dropped, Key: frontend, Counter: true},
+		NoEndpointsNodePorts:      {Name: "no-endpoints-nodeports", Says: Rejected, Key: nodePort, Counter: true},
+		NoLocalEndpointsNodePorts: {Name: "no-local-endpoints-nodeports", Says: Dropped, Key: nodePort, Counter: true},
 
-		IPVSFrontends: {Key: frontend},
-		IPVSNodePorts: {Key: nodePort},
-		IPVSAddresses: {Key: []Type{addr}},
+		IPVSFrontends: {Name: "ipvs-frontends", Says: Balanced, Key: frontend},
+		IPVSNodePorts: {Name: "ipvs-nodeports", Says: Balanced, Key: nodePort},
+		IPVSAddresses: {Name: "ipvs-addresses", Key: []Type{addr}},
 
-		Unanswered: suspectSet(addr),
-		Refusing:   suspectSet(addr),
+		Unanswered: suspectSet("unanswered", addr),
+		Refusing:   suspectSet("refusing", addr),
 
-		HoldsRefusals:          {Key: frontend, Counter: true, Rate: HeldBackRate},
-		HoldsRefusalsNodePorts: {Key: nodePort, Counter: true, Rate: HeldBackRate},
-		HeldBack:               {Key: []Type{addr, TypePort}, Dynamic: true, Size: HeldBackLimit},
-		JustHeldBack:           {Key: []Type{addr, TypePort}, Dynamic: true, Size: HeldBackLimit},
+		HoldsRefusals:          {Name: "holds-refusals", Says: HoldingRefusals, Key: frontend, Counter: true, Rate: HeldBackRate},
+		HoldsRefusalsNodePorts: {Name: "holds-refusals-nodeports", Says: HoldingRefusals, Key: nodePort, Counter: true, Rate: HeldBackRate},
+		HeldBack:               {Name: "held-back", Key: []Type{addr, TypePort}, Dynamic: true, Size: HeldBackLimit},
+		JustHeldBack:           {Name: "just-held-back", Key: []Type{addr, TypePort}, Dynamic: true, Size: HeldBackLimit},
 
-		Answers:               {Key: []Type{addr, TypePort}, Data: []Type{addr, TypePort}},
-		RangeServices:         {Key: frontend, Data: number, Counter: true},
-		RangeMasqueradeAlways: {Key: frontend},
-		RangeMasqueradeNode:   {Key: frontend},
-		RangeFirewalled:       {Key: frontend, Data: number},
-		RangeNoEndpoints:      {Key: frontend, Counter: true},
-		RangeNoLocalEndpoints: {Key: frontend, Counter: true},
-		RangeHoldsRefusals:    {Key: frontend, Counter: true, Rate: HeldBackRate},
-		Addresses:             toAddress,
-		StickyAddresses:       {Key: number, Data: []Type{addr}},
+		Answers:               {Name: "answers", Key: []Type{addr, TypePort}, Data: []Type{addr, TypePort}},
+		RangeServices:         {Name: "range-services", Says: Served, Key: frontend, Data: number, Counter: true},
+		RangeMasqueradeAlways: {Name: "range-masquerade-always", Says: MasqueradedAlways, Key: frontend},
+		RangeMasqueradeNode:   {Name: "range-masquerade-node", Says: MasqueradedNode, Key: frontend},
+		RangeFirewalled:       {Name: "range-firewalled", Says: Limited, Key: frontend, Data: number},
+		RangeNoEndpoints:      {Name: "range-no-endpoints", Says: Rejected, Key: frontend, Counter: true},
+		RangeNoLocalEndpoints: {Name: "range-no-local-endpoints", Says: Dropped, Key: frontend, Counter: true},
+		RangeHoldsRefusals:    {Name: "range-holds-refusals", Says: HoldingRefusals, Key: frontend, Counter: true, Rate: HeldBackRate},
+		Addresses:             toAddress("addresses"),
+		StickyAddresses:       {Name: "sticky-addresses", Key: number, Data: []Type{addr}},
 	}
 	defs[Affinity].Dynamic, defs[Affinity].Size = true, DefaultAffinitySize
 	for id := range defs {
-		defs[id].Name, defs[id].Ports = SetNames[id], SetID(id).HasPorts()
+		defs[id].Ports = SetID(id).HasPorts()
 	}
 	return defs
 }
 
 // slotsMap has a key of two numbers, and data that the text and the expressions declare. The second number is that of a
 // slot or of a client. It is an integer, which only an expression can declare.
-func slotsMap(data []Type, text string, exprs ...typeofExpr) Set {
-	return Set{Key: []Type{TypeClassID, typeInteger}, Data: data, typeof: &Typeof{
+func slotsMap(name string, data []Type, text string, exprs ...typeofExpr) Set {
+	return Set{Name: name, Key: []Type{TypeClassID, typeInteger}, Data: data, typeof: &Typeof{
 		text: "meta priority . numgen random mod 65536 : " + text,
 		key:  []typeofExpr{typeofPriority(), typeofNumgen()}, data: exprs,
 	}}
@@ -280,8 +208,8 @@ const SuspectTimeout = 5 * time.Second
 // SuspectLimit is the size of each of the sets.
 const SuspectLimit = 16384
 
-func suspectSet(addr Type) Set {
-	return Set{Key: []Type{addr, TypePort}, Dynamic: true, Counter: true, Size: SuspectLimit}
+func suspectSet(name string, addr Type) Set {
+	return Set{Name: name, Key: []Type{addr, TypePort}, Dynamic: true, Counter: true, Size: SuspectLimit}
 }
 
 // suspect adds an endpoint to a set, and counts the packet there. The rule has made sure that the connection is of TCP.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -208,8 +209,15 @@ func (t *Transaction) String() string {
 	for _, o := range t.Before {
 		fmt.Fprintln(&b, o)
 	}
-	t.printElements(&b, "delete", func(c ElementChanges) []Element { return c.Delete })
-	t.printElements(&b, "add", func(c ElementChanges) []Element { return c.Add })
+	for _, verb := range []string{"delete", "add"} {
+		for _, f := range Families() {
+			for id := range SetCount {
+				for _, line := range t.elementLines(verb, f, id, math.MaxInt) {
+					fmt.Fprintln(&b, line)
+				}
+			}
+		}
+	}
 	for _, o := range t.After {
 		fmt.Fprintln(&b, o)
 	}
@@ -219,39 +227,30 @@ func (t *Transaction) String() string {
 // Head prints the first changes of elements: in each family and set, those that are deleted before those that are added.
 func (t *Transaction) Head(most int) (lines []string) {
 	for _, f := range Families() {
-		defs := Program{Family: f}.Sets()
-		for id := range defs {
-			c := &t.Changes[f.Index()][id]
-			for _, part := range []struct {
-				verb string
-				list []Element
-			}{{"delete", c.Delete}, {"add", c.Add}} {
-				if SetID(id) == Generation { // in each transaction
-					continue
-				}
-				part.list = part.list[:min(len(part.list), most-len(lines))]
-				for _, text := range ElementTexts(&defs[id], part.list, t.Arena) {
-					lines = append(lines, fmt.Sprintf("%s element %s %s %s { %s }", part.verb, f, TableName, defs[id].Name, text))
-				}
-			}
+		for id := range SetCount {
+			lines = append(lines, t.elementLines("delete", f, id, most-len(lines))...)
+			lines = append(lines, t.elementLines("add", f, id, most-len(lines))...)
 		}
 	}
 	return lines
 }
 
-func (t *Transaction) printElements(b *strings.Builder, verb string, pick func(ElementChanges) []Element) {
-	for _, f := range Families() {
-		defs := Program{Family: f}.Sets()
-		for id := range defs {
-			if SetID(id) == Generation {
-				continue // in each transaction
-			}
-			list := pick(t.Changes[f.Index()][id])
-			for _, text := range ElementTexts(&defs[id], list, t.Arena) {
-				fmt.Fprintf(b, "%s element %s %s %s { %s }\n", verb, f, TableName, defs[id].Name, text)
-			}
-		}
+// elementLines prints the first deletions or additions of a set. It leaves out the stamp, which is in each transaction.
+func (t *Transaction) elementLines(verb string, f Family, id SetID, most int) (lines []string) {
+	c := &t.Changes[f.Index()][id]
+	list := c.Add
+	if verb == "delete" {
+		list = c.Delete
 	}
+	if id == Generation || len(list) == 0 {
+		return nil
+	}
+	defs := Program{Family: f}.Sets()
+	d := &defs[id]
+	for _, text := range ElementTexts(d, list[:min(len(list), most)], t.Arena) {
+		lines = append(lines, fmt.Sprintf("%s element %s %s %s { %s }", verb, f, TableName, d.Name, text))
+	}
+	return lines
 }
 
 // ElementTexts prints elements of one set. The two elements of a range become one prefix.
@@ -287,18 +286,6 @@ func lastBefore(list []Element, i int, arena []byte) []byte {
 }
 
 func (t *Transaction) Do(o Operation) { t.Before = append(t.Before, o) }
-
-func (t *Transaction) DoAfterwards(o Operation) { t.After = append(t.After, o) }
-
-func (t *Transaction) Add(f Family, id SetID, e Element) {
-	c := &t.Changes[f.Index()][id]
-	c.Add = append(c.Add, e)
-}
-
-func (t *Transaction) Delete(f Family, id SetID, e Element) {
-	c := &t.Changes[f.Index()][id]
-	c.Delete = append(c.Delete, e)
-}
 
 // Reset empties the transaction and keeps its memory.
 func (t *Transaction) Reset() {
@@ -336,12 +323,14 @@ func (t *Transaction) For(f Family) Writer { return Writer{t, f} }
 // NewWriter begins a transaction of its own.
 func NewWriter(f Family) Writer { return Writer{&Transaction{}, f} }
 
-func (w Writer) Insert(id SetID, e Element) { w.Add(w.Family, id, e) }
+func (w Writer) changes(id SetID) *ElementChanges { return &w.Changes[w.Family.Index()][id] }
 
-func (w Writer) Remove(id SetID, e Element) { w.Delete(w.Family, id, e) }
+func (w Writer) Insert(id SetID, e Element) { w.changes(id).Add = append(w.changes(id).Add, e) }
+
+func (w Writer) Remove(id SetID, e Element) { w.changes(id).Delete = append(w.changes(id).Delete, e) }
 
 // Added are the elements that the transaction adds to a set.
-func (w Writer) Added(id SetID) []Element { return w.Changes[w.Family.Index()][id].Add }
+func (w Writer) Added(id SetID) []Element { return w.changes(id).Add }
 
 func (w Writer) Do(o Operation) {
 	o.Family = w.Family
@@ -350,7 +339,7 @@ func (w Writer) Do(o Operation) {
 
 func (w Writer) DoAfterwards(o Operation) {
 	o.Family = w.Family
-	w.Transaction.DoAfterwards(o)
+	w.After = append(w.After, o)
 }
 
 // AddChain creates a chain with its rules.
@@ -382,7 +371,7 @@ func (w Writer) Copy(id SetID, e Element, arena []byte) {
 
 // Sort sorts the changes of a set by their keys.
 func (w Writer) Sort(id SetID) {
-	c := &w.Changes[w.Family.Index()][id]
+	c := w.changes(id)
 	for _, list := range [][]Element{c.Add, c.Delete} {
 		slices.SortStableFunc(list, func(a, b Element) int { return bytes.Compare(a.Key(w.Arena), b.Key(w.Arena)) })
 	}

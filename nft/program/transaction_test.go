@@ -44,10 +44,10 @@ func TestSort(t *testing.T) {
 // TestConcerns: a transaction concerns the families that it changes, by elements or by operations.
 func TestConcerns(t *testing.T) {
 	for name, change := range map[string]func(*Transaction){
-		"element added":    func(tx *Transaction) { tx.Add(IPv4, ClusterIPs, Element{}) },
-		"element deleted":  func(tx *Transaction) { tx.Delete(IPv4, Pools, Element{}) },
+		"element added":    func(tx *Transaction) { tx.For(IPv4).Insert(ClusterIPs, Element{}) },
+		"element deleted":  func(tx *Transaction) { tx.For(IPv4).Remove(Pools, Element{}) },
 		"operation before": func(tx *Transaction) { tx.Do(Operation{Kind: AddTable, Family: IPv4}) },
-		"operation after":  func(tx *Transaction) { tx.DoAfterwards(Operation{Kind: DeleteChain, Family: IPv4}) },
+		"operation after":  func(tx *Transaction) { tx.For(IPv4).DoAfterwards(Operation{Kind: DeleteChain}) },
 	} {
 		tx := &Transaction{}
 		change(tx)

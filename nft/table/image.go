@@ -107,7 +107,7 @@ func (r *imageReader) readRows() error {
 			continue
 		}
 		if err := read(id, wanted[id]); err != nil {
-			return fmt.Errorf("read slots of %s: %w", program.SetNames[id], err)
+			return fmt.Errorf("read slots of %s: %w", id.Name(), err)
 		}
 	}
 	return nil
@@ -117,7 +117,7 @@ func (r *imageReader) readRows() error {
 func (r *imageReader) askRows(id program.SetID, wanted map[uint32]uint32) error {
 	for _, number := range slices.Sorted(maps.Keys(wanted)) {
 		var slots elements.Row
-		if err := kernel.ReadRow(r.kernel, r.family, program.SetNames[id], number, wanted[number], slots.Append); err != nil {
+		if err := kernel.ReadRow(r.kernel, r.family, id.Name(), number, wanted[number], slots.Append); err != nil {
 			return err
 		}
 		r.Rows[id][number] = slots
@@ -128,7 +128,7 @@ func (r *imageReader) askRows(id program.SetID, wanted map[uint32]uint32) error 
 // dumpRows reads all slots.
 func (r *imageReader) dumpRows(id program.SetID, _ map[uint32]uint32) error {
 	rows, size := r.Rows[id], 0
-	return r.kernel.DumpElements(r.family, program.SetNames[id], func(e kernel.Found) {
+	return r.kernel.DumpElements(r.family, id.Name(), func(e kernel.Found) {
 		if len(e.Key) != 8 || len(e.Data) == 0 {
 			return
 		}
