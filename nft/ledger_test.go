@@ -19,9 +19,9 @@ func (e *Engine) render() string {
 		}
 		tb.Want.Chains.Rewrite(w, tb.Want.Program())
 		for id := range program.SetCount {
-			for _, e := range all.Added(id) {
+			for _, e := range all.Changes[tb.Family.Index()][id].Add {
 				if id != program.Generation {
-					w.Copy(id, e, all.Arena)
+					copyElement(w, id, e, all.Arena)
 				}
 			}
 		}
@@ -35,6 +35,14 @@ func (e *Engine) render() string {
 		return err.Error()
 	}
 	return k.String()
+}
+
+// copyElement adds an element of another transaction.
+func copyElement(w program.Writer, id program.SetID, e program.Element, arena []byte) {
+	from := e.Offset
+	e.Offset = w.Mark()
+	w.Arena = append(w.Arena, arena[from:from+uint32(e.KeyLen)+uint32(e.DataLen)]...)
+	w.Insert(id, e)
 }
 
 // everything has all elements that a table is to have, without the stamp.

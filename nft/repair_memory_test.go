@@ -79,10 +79,11 @@ func (m *Memory) damage(t *testing.T, random *rand.Rand) (touched kernel.Interfe
 			touch := func(key []byte) {
 				touched.At(kernel.TableSet{Family: tb.Family, Set: tb.Defs[id].Name}).Keys[string(key)] = true
 			}
-			whole := tb.Defs[id].Interval && len(all.Added(id)) > 0 // both ends of each range
-			for i, e := range all.Added(id) {
+			list := all.Changes[tb.Family.Index()][id].Add
+			whole := tb.Defs[id].Interval && len(list) > 0 // both ends of each range
+			for i, e := range list {
 				if whole || i == 0 || random.IntN(3) == 0 {
-					w.Copy(id, e, all.Arena)
+					copyElement(w, id, e, all.Arena)
 					touch(e.Key(all.Arena))
 				}
 			}

@@ -203,14 +203,6 @@ func (f *Found) Clone() Found {
 	}
 }
 
-// Holds reports whether an element that the kernel has is as it should be.
-func (f *Found) Holds(e program.Element, arena []byte, d *program.Set) bool {
-	if d.LeadsToChains() {
-		return string(f.Data) == e.Label
-	}
-	return SameValue(f.Data, e.Data(arena)) && f.Comment == e.Label && (!d.Ports || SameValue(f.Key, e.Key(arena)))
-}
-
 // SameValue ignores the padding behind the last component of a concatenation.
 func SameValue(a, b []byte) bool {
 	return bytes.Equal(bytes.TrimRight(a, "\x00"), bytes.TrimRight(b, "\x00"))

@@ -16,14 +16,6 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// Bytes are the keys.
-func (at *Touched) Bytes() (keys [][]byte) {
-	for key := range at.Keys {
-		keys = append(keys, []byte(key))
-	}
-	return keys
-}
-
 // Interference is a commit of another process that changed our tables, or what Check found of one.
 type Interference struct {
 	Process string // the name of the process, as the kernel has it (at most 15 characters)

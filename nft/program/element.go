@@ -29,9 +29,6 @@ func (e Element) Data(arena []byte) []byte {
 	return arena[at : at+uint32(e.DataLen)]
 }
 
-// ID names an element within its set.
-func (e Element) ID(arena []byte) string { return ElementID(e.Key(arena), e.IntervalEnd) }
-
 // ElementID names an element by its key, and by whether it is the end of a range.
 func ElementID(key []byte, intervalEnd bool) string {
 	if intervalEnd {

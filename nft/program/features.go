@@ -4,8 +4,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/verdict-proxy/verdict/nft/rule"
 	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/rule"
 )
 
 // Feature is a Feature with rules that need it.
@@ -17,11 +18,7 @@ type Feature struct {
 
 // Modules names the modules of a family: a * in their names stands for it.
 func (x *Feature) Modules(f Family) string {
-	family := "ipv4"
-	if f == IPv6 {
-		family = "ipv6"
-	}
-	return strings.ReplaceAll(x.Module, "*", family)
+	return strings.ReplaceAll(x.Module, "*", rule.Choose(f, "ipv4", "ipv6"))
 }
 
 // Features lists everything that not every nf_tables has. A test compares it with the expressions of the program.

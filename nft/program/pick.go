@@ -44,7 +44,11 @@ func (p Program) ClassChain(c Class) Chain {
 		return Chain{Name: c.ChainName(), Rules: p.stickyRules(c)}
 	}
 	if c.Hashed() {
-		return Chain{Name: c.ChainName(), Rules: hashedRules(p.Family, c)}
+		return Chain{Name: c.ChainName(), Rules: []rule.Rule{
+			{rule.SetScratch(HashTables, rule.Masked(PoolMask)), rule.GoTo(c.TableChainName())},
+			// A packet whose pool changed its class at this moment takes the first slot of the pool.
+			{rule.DNAT(p.Family, Endpoints, rule.Masked(PoolMask), drawn(p.Family, Draw{Random, 1}))},
+		}}
 	}
 	return Chain{Name: c.ChainName(), Rules: c.perAttempt(func(d Draw) rule.Rule {
 		if c.SamePort {
@@ -159,18 +163,7 @@ const (
 	MaxTables  = 1 << 15 // of a family; the other half of the numbers is for tables that leave
 )
 
-// The program.
-
 func (d Draw) TableChainName() string { return TablePrefix + d.String() }
-
-// hashedRules find the table of the pool in the scratch number. A packet whose pool changed its class at this moment
-// takes the first slot of the pool.
-func hashedRules(f Family, c Class) []rule.Rule {
-	return []rule.Rule{
-		{rule.SetScratch(HashTables, rule.Masked(PoolMask)), rule.GoTo(c.TableChainName())},
-		{rule.DNAT(f, Endpoints, rule.Masked(PoolMask), drawn(f, Draw{Random, 1}))},
-	}
-}
 
 // TableChain translates by the table in the scratch number. The last two rules are for a packet whose table gets
 // smaller at this moment.

@@ -217,10 +217,7 @@ func typeofHeader(desc, fieldNumber uint32) typeofExpr {
 func typeofDport() typeofExpr { return typeofHeader(protoDescTransport, 2) }
 
 func typeofDaddr(f Family) typeofExpr {
-	if f == IPv6 {
-		return typeofHeader(protoDescIPv6, 9)
-	}
-	return typeofHeader(protoDescIPv4, 12)
+	return rule.Choose(f, typeofHeader(protoDescIPv4, 12), typeofHeader(protoDescIPv6, 9))
 }
 
 // typeofList serializes one expression, or a concatenation of several.
@@ -304,11 +301,4 @@ func (t Type) Padded() int { return (t.Bytes + 3) &^ 3 }
 func printAddr(b []byte) string {
 	a, _ := netip.AddrFromSlice(b)
 	return a.String()
-}
-
-func addrType(f Family) Type {
-	if f == IPv6 {
-		return typeIPv6
-	}
-	return typeIPv4
 }

@@ -121,7 +121,7 @@ const DefaultAffinityShare = DefaultAffinitySize / 64
 
 // Sets are the declarations of one family, indexed by SetID.
 func (p Program) Sets() [SetCount]Set {
-	addr := addrType(p.Family)
+	addr := rule.Choose(p.Family, typeIPv4, typeIPv6)
 	frontend := []Type{addr, TypeProto, TypePort}
 	nodePort := []Type{TypeProto, TypePort}
 	number := []Type{TypeClassID}

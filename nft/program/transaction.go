@@ -329,9 +329,6 @@ func (w Writer) Insert(id SetID, e Element) { w.changes(id).Add = append(w.chang
 
 func (w Writer) Remove(id SetID, e Element) { w.changes(id).Delete = append(w.changes(id).Delete, e) }
 
-// Added are the elements that the transaction adds to a set.
-func (w Writer) Added(id SetID) []Element { return w.changes(id).Add }
-
 func (w Writer) Do(o Operation) {
 	o.Family = w.Family
 	w.Transaction.Do(o)
@@ -359,14 +356,6 @@ func (w Writer) AddRules(c Chain) {
 	for _, r := range c.Rules {
 		w.Do(Operation{Kind: AddRule, Name: c.Name, Rule: r})
 	}
-}
-
-// Copy adds an element of another transaction.
-func (w Writer) Copy(id SetID, e Element, arena []byte) {
-	from := e.Offset
-	e.Offset = w.Mark()
-	w.Arena = append(w.Arena, arena[from:from+uint32(e.KeyLen)+uint32(e.DataLen)]...)
-	w.Insert(id, e)
 }
 
 // Sort sorts the changes of a set by their keys.

@@ -239,17 +239,14 @@ func ProtocolName(proto uint8) string { return serviceport.Protocol(proto).Strin
 // Family is the family of a table.
 type Family = serviceport.Family
 
-// SourceOffset and DestinationOffset are places in the network header (RFC 791, RFC 8200).
-func SourceOffset(f Family) uint32 {
+// Choose is the value of a family.
+func Choose[T any](f Family, four, six T) T {
 	if f == serviceport.IPv6 {
-		return 8
+		return six
 	}
-	return 12
+	return four
 }
 
-func DestinationOffset(f Family) uint32 {
-	if f == serviceport.IPv6 {
-		return 24
-	}
-	return 16
-}
+// SourceOffset and DestinationOffset are places in the network header (RFC 791, RFC 8200).
+func SourceOffset(f Family) uint32      { return Choose[uint32](f, 12, 8) }
+func DestinationOffset(f Family) uint32 { return Choose[uint32](f, 16, 24) }

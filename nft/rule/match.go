@@ -6,8 +6,6 @@ import (
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
-
-	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // This file has the statements about connections and answers.
@@ -82,10 +80,7 @@ func NotToThisNode() Statement {
 func TCPOnly() Statement { return Statement{Exprs: IsProtocol(unix.IPPROTO_TCP).Exprs} }
 
 func ICMP(f Family) Statement {
-	if f == serviceport.IPv6 {
-		return protocolIs("ipv6-icmp", unix.IPPROTO_ICMPV6)
-	}
-	return protocolIs("icmp", unix.IPPROTO_ICMP)
+	return protocolIs(Choose(f, "icmp", "ipv6-icmp"), Choose[uint8](f, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6))
 }
 
 // IsUnanswered matches packets of connections that never had an answer.

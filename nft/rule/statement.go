@@ -264,11 +264,8 @@ func ResetTCP() Statement {
 
 // Reject answers "port unreachable" (ICMP code 3, ICMPv6 code 4).
 func Reject(f Family) Statement {
-	code := uint8(3)
-	if f == serviceport.IPv6 {
-		code = 4
-	}
-	return Statement{Text: "reject", Exprs: []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}}}
+	refusal := &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: Choose[uint8](f, 3, 4)}
+	return Statement{Text: "reject", Exprs: []expr.Any{refusal}}
 }
 
 // Masquerade replaces the source by an address of the node and a random port. Without fully-random, two clients can
