@@ -165,7 +165,7 @@ func TestOpenFailsWithoutIPVS(t *testing.T) {
 		e.Close()
 	}
 	_, probeError := Probe(o, nil)
-	_, listError := List(o)
+	_, listError := List(o, 0)
 	_, err := os.Stat("/proc/net/ip_vs")
 	for call, got := range map[string]error{"Open": openError, "Probe": probeError, "List": listError} {
 		if present := err == nil; present != (got == nil) || !present && !errors.Is(got, ErrNoIPVS) {

@@ -116,7 +116,7 @@ func TestEveryFieldOfAHeader(t *testing.T) {
 		if changed.Options() == base.Options() {
 			t.Error("options does not print it")
 		}
-		before, after := status(wire.Server{Header: base}, nil), status(wire.Server{Header: changed}, nil)
+		before, after := Status{Server: wire.Server{Header: base}}, Status{Server: wire.Server{Header: changed}}
 		if reflect.DeepEqual(before, after) {
 			t.Error("status does not show it")
 		}

@@ -381,7 +381,7 @@ func TestListCountsConnections(t *testing.T) {
 	listed := func(when string, reached func(Status) bool) Status {
 		t.Helper()
 		for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-			got, err := List(d.options)
+			got, err := List(d.options, 0)
 			must(t, err)
 			if len(got) == 1 && len(got[0].RealServers) == 2 && reached(got[0]) {
 				return got[0]

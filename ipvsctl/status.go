@@ -10,11 +10,7 @@ import (
 
 // Status is a virtual server as the kernel has it, with its connections.
 type Status struct {
-	Key
-	Scheduler   string
-	Flags       wire.Flags
-	Persistence time.Duration
-	Connections uint64 // that it has scheduled since it was made
+	wire.Server
 	RealServers []RealStatus
 }
 
@@ -27,14 +23,14 @@ func (s *Status) WithoutNAT() bool {
 }
 
 // List returns the virtual servers that have the mark of this package, sorted by key, in excluded ranges as well. It
-// opens its own socket, so any goroutine may call it, in the engine's process or in another one.
-func List(o Options) ([]Status, error) {
-	return withKernel(o, func(k kernel) ([]Status, error) { return listServers(k, time.Time{}) })
-}
-
-// ListWithin does the same, and gives up after the time.
-func ListWithin(o Options, within time.Duration) ([]Status, error) {
-	return withKernel(o, func(k kernel) ([]Status, error) { return listServers(k, time.Now().Add(within)) })
+// gives up after a time; 0: never. It opens its own socket, so any goroutine may call it, in the engine's process or in another
+// one.
+func List(o Options, within time.Duration) ([]Status, error) {
+	var end time.Time
+	if within > 0 {
+		end = time.Now().Add(within)
+	}
+	return withKernel(o, func(k kernel) ([]Status, error) { return listServers(k, end) })
 }
 
 // Find returns one virtual server of this package. It asks the kernel for this one only, so its cost does not depend on
@@ -57,7 +53,7 @@ func findServer(k kernel, key Key) (s Status, ok bool, err error) {
 	if err != nil {
 		return s, false, &KeyError{Key: key, Err: err}
 	}
-	return status(f, reals), true, nil
+	return Status{f, reals}, true, nil
 }
 
 // listServers gives up at a time; zero: never.
@@ -78,28 +74,16 @@ func listServers(k kernel, end time.Time) ([]Status, error) {
 		if err != nil {
 			return nil, &KeyError{Key: f.Key, Err: err}
 		}
-		out = append(out, status(f, reals))
+		out = append(out, Status{f, reals})
 	}
 	slices.SortFunc(out, func(a, b Status) int { return a.Compare(b.Key) })
 	return out, nil
 }
 
-func status(f wire.Server, reals []RealStatus) Status {
-	return Status{
-		Key:         f.Key,
-		Scheduler:   f.Scheduler,
-		Flags:       f.Flags,
-		Persistence: time.Duration(f.Persistence) * time.Second,
-		Connections: f.Connections,
-		RealServers: reals,
-	}
-}
-
 // Commands are the commands of ipvsadm that make the virtual server. Real servers with weight 0 are left out, because
 // they drain or take nothing; a server that has only such ones has no commands.
 func (s *Status) Commands() []string {
-	header := wire.Header{Scheduler: s.Scheduler, Flags: s.Flags, Persistence: wire.Seconds(s.Persistence)}
-	lines := []string{"ipvsadm -A " + s.Option() + header.Options()}
+	lines := []string{"ipvsadm -A " + s.Option() + s.Options()}
 	for i := range s.RealServers {
 		if r := &s.RealServers[i]; r.Weight > 0 {
 			lines = append(lines, Operation{Kind: AddReal, Server: &VirtualServer{Key: s.Key}, Real: r.RealServer}.String())

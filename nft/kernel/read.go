@@ -197,10 +197,9 @@ type Found struct {
 }
 
 func (f *Found) Clone() Found {
-	return Found{
-		Key: slices.Clone(f.Key), Data: slices.Clone(f.Data), Comment: f.Comment, IntervalEnd: f.IntervalEnd,
-		Packets: f.Packets, Expires: f.Expires,
-	}
+	c := *f
+	c.Key, c.Data = slices.Clone(f.Key), slices.Clone(f.Data)
+	return c
 }
 
 // SameValue ignores the padding behind the last component of a concatenation.

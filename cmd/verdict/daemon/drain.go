@@ -163,7 +163,7 @@ func (d *drainer) open() (n int, err error) {
 	if !d.ipvs {
 		return n, nil
 	}
-	servers, err := ipvsctl.List(ipvsctl.Options{})
+	servers, err := ipvsctl.List(ipvsctl.Options{}, 0)
 	for i := range servers {
 		for _, r := range servers[i].RealServers {
 			n += r.Active

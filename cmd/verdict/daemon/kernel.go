@@ -161,7 +161,7 @@ func (o *observers) scrapeKernel(k *kernelSide) error {
 	}
 	if k.balancer != nil {
 		options.Servers = func(within time.Duration) ([]ipvsctl.Status, error) {
-			return ipvsctl.ListWithin(ipvsctl.Options{}, within)
+			return ipvsctl.List(ipvsctl.Options{}, within)
 		}
 	}
 	if err := o.registry.Register(kernelmetrics.New(options)); err != nil {

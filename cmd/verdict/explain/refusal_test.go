@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -44,7 +45,7 @@ func TestFullRealServers(t *testing.T) {
 		q := question{
 			src: netip.MustParseAddr("10.0.0.9"), dst: netip.MustParseAddrPort("10.96.0.1:80"), protocol: uint8(ipvsctl.TCP),
 		}
-		x := newExplainer(director{server: ipvsctl.Status{Scheduler: "wlc", RealServers: tt.reals}}, q)
+		x := newExplainer(director{server: ipvsctl.Status{Server: wire.Server{Header: wire.Header{Scheduler: "wlc"}}, RealServers: tt.reals}}, q)
 		x.packet = inspect.Packet{Src: q.src, Dst: q.dst.Addr(), Protocol: q.protocol, DstPort: q.dst.Port()}
 		if err := x.balanced(inspect.Look{Set: program.IPVSFrontends, Label: "default/web:http"}, []string{"input"}); err != nil {
 			t.Fatal(err)

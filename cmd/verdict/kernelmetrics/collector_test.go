@@ -14,6 +14,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/program"
@@ -143,7 +144,7 @@ func TestVirtualServers(t *testing.T) {
 	c := k.collector(10)
 	vip, node := netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("192.0.2.1")
 	server := func(addr netip.Addr, port uint16, connections uint64) ipvsctl.Status {
-		return ipvsctl.Status{Key: ipvsctl.Key{Addr: addr, Port: port, Protocol: ipvsctl.TCP}, Connections: connections}
+		return ipvsctl.Status{Server: wire.Server{Key: ipvsctl.Key{Addr: addr, Port: port, Protocol: ipvsctl.TCP}, Connections: connections}}
 	}
 	routed := []inspect.FrontendStatus{
 		{Family: program.IPv4, IPVS: true, Protocol: uint8(ipvsctl.TCP), Addr: vip, Port: 80, Name: "shop/web:http"},

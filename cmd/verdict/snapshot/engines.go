@@ -121,7 +121,7 @@ func fromIPVS(s *ipvsctl.Status, fe *inspect.FrontendStatus) Frontend {
 	out.Protocol, out.Family = protocolName(uint8(s.Protocol)), program.FamilyOf(s.Addr).Version()
 	out.Address, out.Port, out.Connections = s.Addr, s.Port, s.Connections
 	out.Engine, out.Scheduler, out.SchedulerFlags = IPVS, s.Scheduler, s.FlagText()
-	out.AffinitySeconds = int64(s.Persistence / time.Second)
+	out.AffinitySeconds = int64(s.Persistence)
 	out.Endpoints = make([]Endpoint, len(s.RealServers))
 	for i, r := range s.RealServers {
 		out.Endpoints[i] = Endpoint{

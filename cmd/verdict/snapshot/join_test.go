@@ -65,7 +65,7 @@ func sample() (inspect.Listing, []ipvsctl.Status, map[conntrack.Route]conntrack.
 	}
 	server := func(at, scheduler string, reals ...ipvsctl.RealStatus) ipvsctl.Status {
 		to := netip.MustParseAddrPort(at)
-		return ipvsctl.Status{Key: ipvsctl.Key{Addr: to.Addr(), Port: to.Port(), Protocol: ipvsctl.TCP}, Scheduler: scheduler, RealServers: reals}
+		return ipvsctl.Status{Server: wire.Server{Key: ipvsctl.Key{Addr: to.Addr(), Port: to.Port(), Protocol: ipvsctl.TCP}, Header: wire.Header{Scheduler: scheduler}}, RealServers: reals}
 	}
 	servers := []ipvsctl.Status{
 		server("10.96.0.20:80", "wlc", real("10.0.1.2:8080", 3, 7, 1), real("10.0.1.3:8080", 0, 1, 0)),
@@ -73,7 +73,7 @@ func sample() (inspect.Listing, []ipvsctl.Status, map[conntrack.Route]conntrack.
 		server("192.168.7.1:30020", "lc"),
 		server("192.0.2.20:80", "lc", real("10.0.1.2:8080", 1, 2, 3)),
 	}
-	servers[1].Flags, servers[1].Persistence = wire.Fallback|wire.HashPort, time.Minute
+	servers[1].Flags, servers[1].Persistence = wire.Fallback|wire.HashPort, 60
 	load := func(protocol uint8, dst, reply string) conntrack.Route {
 		return conntrack.Route{Protocol: protocol, Dst: netip.MustParseAddrPort(dst), Reply: netip.MustParseAddrPort(reply)}
 	}

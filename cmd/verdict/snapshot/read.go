@@ -210,7 +210,7 @@ func VirtualServers() ([]ipvsctl.Status, error) {
 	if !ipvsctl.Loaded() {
 		return nil, nil
 	}
-	servers, err := ipvsctl.List(ipvsctl.Options{})
+	servers, err := ipvsctl.List(ipvsctl.Options{}, 0)
 	if errors.Is(err, ipvsctl.ErrNoIPVS) {
 		return nil, nil
 	}

@@ -45,54 +45,33 @@ func primaryAddress(family int) (netip.Addr, error) {
 			return src.Unmap(), nil
 		}
 		for _, c := range candidates {
-			if c.link == linkOf(route) {
-				return c.addr, nil
+			if c.Link == linkOf(route) {
+				return c.Addr, nil
 			}
 		}
 	}
 	if len(candidates) > 0 {
-		return candidates[0].addr, nil
+		return candidates[0].Addr, nil
 	}
 	return netip.Addr{}, nil
-}
-
-// candidate is an address at which other hosts can reach this host.
-type candidate struct {
-	addr      netip.Addr
-	link      int
-	temporary bool
 }
 
 // globalAddresses lists the global addresses of a family by interface, in the order of the kernel. Temporary addresses
 // (IPv6 privacy extensions) come last. Addresses that are deprecated, that failed duplicate detection, or that Verdict has added
 // for frontends are left out.
-func globalAddresses(family int) ([]candidate, error) {
+func globalAddresses(family int) ([]addresses.Entry, error) {
 	list, err := addresses.List(family)
 	if err != nil {
 		return nil, err
 	}
-	var good []candidate
-	for _, entry := range list {
-		usable := entry.Flags&(unix.IFA_F_DEPRECATED|unix.IFA_F_DADFAILED) == 0 && !entry.Ours
-		if !usable || entry.Scope != unix.RT_SCOPE_UNIVERSE || !entry.Addr.IsGlobalUnicast() {
-			continue
-		}
-		good = append(good, candidate{
-			addr: entry.Addr, link: entry.Link,
-			// For IPv4 the same bit marks secondary addresses, which come last too.
-			temporary: entry.Flags&unix.IFA_F_TEMPORARY != 0,
-		})
-	}
-	slices.SortStableFunc(good, func(a, b candidate) int {
-		if a.temporary != b.temporary {
-			if a.temporary {
-				return 1
-			}
-			return -1
-		}
-		return cmp.Compare(a.link, b.link)
+	list = slices.DeleteFunc(list, func(e addresses.Entry) bool {
+		return e.Flags&(unix.IFA_F_DEPRECATED|unix.IFA_F_DADFAILED) != 0 || e.Ours || e.Scope != unix.RT_SCOPE_UNIVERSE || !e.Addr.IsGlobalUnicast()
 	})
-	return good, nil
+	slices.SortStableFunc(list, func(a, b addresses.Entry) int {
+		// For IPv4 the same bit marks secondary addresses, which come last too.
+		return cmp.Or(cmp.Compare(a.Flags&unix.IFA_F_TEMPORARY, b.Flags&unix.IFA_F_TEMPORARY), cmp.Compare(a.Link, b.Link))
+	})
+	return list, nil
 }
 
 // defaultRoute returns the default route that the kernel prefers, or nil if there is none.
