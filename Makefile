@@ -198,7 +198,7 @@ takeover-ipvs: ## go from kube-proxy's mode ipvs to Verdict and back under load,
 # the tests are those that depend on the kernel most: what nf_tables accepts and lists, and where packets go.
 KERNELS          ?= 6.1 6.12 6.18 7.3
 # Tests that load text with nft are not among them: they depend on the version of nft.
-KERNEL_TESTS     := ^Test(Probe.*|Cleanup|Packets|Affinity|AffinityTimeout|RefusedPackets|SourceRange.*|LostSocketOfOwner|LoopbackGuard|GuardedPackets)$$
+KERNEL_TESTS     := ^Test(Probe.*|Cleanup|Packets|Affinity|AffinityTimeout|RefusedPackets|SourceRange.*|LoopbackGuard|GuardedPackets)$$
 KERNEL_SCENARIOS := TestScenarios/manifests/.*/(conntrack|families|nodeports)$$/
 
 .PHONY: e2e-kernels
