@@ -195,33 +195,44 @@ func (s *Settings) Validate() error {
 func check(settings reflect.Value) error {
 	var errs []error
 	for field, value := range settings.Fields() {
-		flag, must := "--"+field.Tag.Get("flag"), field.Tag.Get("must")
-		switch {
-		case value.Kind() == reflect.Struct:
+		if value.Kind() == reflect.Struct {
 			errs = append(errs, check(value))
-		case must == "cidrs":
-			errs = append(errs, validateEach(flag, value.Interface().([]string), isPrefix))
-		case must == "places":
-			errs = append(errs, validateEach(flag, value.Interface().([]string), isNodePortAddress))
-		case must == "listener":
-			errs = append(errs, validateAddress(flag, value.String()))
-		case must == "address":
-			if _, err := netip.ParseAddr(value.String()); !value.IsZero() && err != nil {
-				errs = append(errs, fmt.Errorf("%s=%s: must be an IP address", flag, value))
-			}
-		case must == "set":
-			if value.IsZero() {
-				errs = append(errs, fmt.Errorf("%s: must not be empty", flag))
-			}
-		case value.CanInt() && must != "":
-			if l := limits[must]; value.Int() < l.least || value.Int() > l.most {
-				errs = append(errs, fmt.Errorf("%s=%v: %s", flag, value.Interface(), l.text))
-			}
-		case must != "":
-			errs = append(errs, oneOf(flag, value.String(), strings.Split(must, "|")))
+			continue
 		}
+		errs = append(errs, checkOne("--"+field.Tag.Get("flag"), field.Tag.Get("must"), value))
 	}
 	return errors.Join(errs...)
+}
+
+// checkOne returns what is wrong with the value of a flag.
+func checkOne(flag, must string, value reflect.Value) error {
+	switch must {
+	case "":
+		return nil
+	case "cidrs":
+		return validateEach(flag, value.Interface().([]string), isPrefix)
+	case "places":
+		return validateEach(flag, value.Interface().([]string), isNodePortAddress)
+	case "listener":
+		return validateAddress(flag, value.String())
+	case "address":
+		if _, err := netip.ParseAddr(value.String()); !value.IsZero() && err != nil {
+			return fmt.Errorf("%s=%s: must be an IP address", flag, value)
+		}
+		return nil
+	case "set":
+		if value.IsZero() {
+			return fmt.Errorf("%s: must not be empty", flag)
+		}
+		return nil
+	}
+	if !value.CanInt() {
+		return oneOf(flag, value.String(), strings.Split(must, "|"))
+	}
+	if l := limits[must]; value.Int() < l.least || value.Int() > l.most {
+		return fmt.Errorf("%s=%v: %s", flag, value.Interface(), l.text)
+	}
+	return nil
 }
 
 // limits of numbers and times, by the word in the tag.

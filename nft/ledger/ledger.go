@@ -120,7 +120,9 @@ func (l *Ledger) Want(a *Account, next Content) {
 	}
 	if isList && next != nil {
 		if n := len(records); cap(l.spare) >= n && cap(l.spare) <= n+n/8 {
-			next, l.spare = append(l.spare[:0], records...), nil
+			copied := l.spare[:n]
+			copy(copied, records)
+			next, l.spare = copied, nil
 		} else {
 			next = slices.Clone(records)
 		}

@@ -376,14 +376,14 @@ func TestRangesStayInNFT(t *testing.T) {
 			want = "scheduler " + scheduler + " " + want
 		}
 		for _, backend := range []config.Backend{config.BackendHybrid, config.BackendIPVS} {
-			w.Scheduling.Backend, w.Scheduling.Default = backend, "rr"
+			w.Backend, w.Default = backend, "rr"
 			port.Balancing.Scheduler = scheduler
 			if w.set(web); w.problem() != want {
 				t.Errorf("%s, scheduler %s: problem %q, want %q", backend, scheduler, w.problem(), want)
 			}
 		}
 	}
-	w.Scheduling.Backend = config.BackendHybrid
+	w.Backend = config.BackendHybrid
 	w.ask("lc")
 	w.apply()
 	w.wantServed(t, "no range any more", "ipvs")
