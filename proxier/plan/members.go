@@ -192,31 +192,47 @@ func (m *member) byteAt(shift uint) uint8 {
 
 // givenNames are the names of the ports of one Service.
 type givenNames struct {
-	list  []string // the second family reuses them
-	given map[string]bool
+	list   []string // the second family reuses them; "": not asked for yet
+	prefix string
+	alike  bool // two ports may be shown by the same name
+	given  map[string]bool
 }
 
 // of returns the human-readable name of a port, which is its identity, too: no two ports of all Services have the
 // same. It is called for the ports in their order. The second family reuses the string of the first.
 func (n *givenNames) of(svc *state.Service, index int) string {
-	if index < len(n.list) {
+	if len(n.list) == 0 {
+		n.open(svc)
+	}
+	if n.list[index] != "" {
 		return n.list[index]
 	}
-	if n.given == nil {
+	port := &svc.Ports[index]
+	name := n.prefix + escaped(cmp.Or(port.Name, strconv.Itoa(int(port.Port))))
+	if n.alike {
+		if n.given[name] {
+			name += "/" + port.Protocol.String()
+		}
+		if n.given[name] {
+			name += "/" + strconv.Itoa(int(port.Port))
+		}
+		n.given[name] = true
+	}
+	n.list[index] = name
+	return name
+}
+
+// open begins with a Service. The API server rejects equal and missing names. In manifests, DNS may have two ports that are both
+// shown as 53.
+func (n *givenNames) open(svc *state.Service) {
+	n.list = append(n.list, make([]string, len(svc.Ports))...)
+	n.prefix = escaped(svc.Namespace) + "/" + escaped(svc.Name.Name) + ":"
+	n.alike = len(svc.Ports) > 1 && slices.ContainsFunc(svc.Ports, func(p state.ServicePort) bool {
+		return p.Name == "" || p.Protocol != svc.Ports[0].Protocol // names of one protocol differ
+	})
+	if n.alike && n.given == nil {
 		n.given = map[string]bool{}
 	}
-	port := &svc.Ports[index]
-	name := escaped(svc.Namespace) + "/" + escaped(svc.Name.Name) + ":" + escaped(cmp.Or(port.Name, strconv.Itoa(int(port.Port))))
-	// The API server rejects equal and missing names. In manifests, DNS may have two ports that are both shown as 53.
-	if n.given[name] {
-		name += "/" + port.Protocol.String()
-	}
-	if n.given[name] {
-		name += "/" + strconv.Itoa(int(port.Port))
-	}
-	n.list = append(n.list, name)
-	n.given[name] = true
-	return name
 }
 
 // forget leaves nothing but memory for the next Service. A map never shrinks, so a large one goes.

@@ -98,9 +98,8 @@ func (p *Planner) family(out *Service, family state.Family) {
 	for i := range p.svc.Ports {
 		p.room.ports--
 		frontends := p.template.frontends(&p.svc.Ports[i], &p.room)
-		name := p.names.of(p.svc, i)
 		if len(frontends) > 0 {
-			out.Ports = append(out.Ports, p.port(out, name, i, frontends, family))
+			out.Ports = append(out.Ports, p.port(out, p.names.of(p.svc, i), i, frontends, family))
 		}
 	}
 }

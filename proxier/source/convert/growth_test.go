@@ -2,9 +2,12 @@ package convert
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/verdict-proxy/verdict/e2e/sourcetest"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -70,5 +73,34 @@ func TestManyFaultsAreFewProblems(t *testing.T) {
 	}
 	if first, last := problems[0], problems[state.MaxProblems]; first.Field != "spec.externalIPs[0]" || last.More != 4992 {
 		t.Errorf("first problem %+v, last problem %+v", first, last)
+	}
+}
+
+// TestLabels: what counts as a DNS label is what counts for an API server.
+func TestLabels(t *testing.T) {
+	words := []string{"", strings.Repeat("a", 63), strings.Repeat("a", 64), "é", "a\xff"}
+	for c := range 256 {
+		s := string([]byte{byte(c)})
+		words = append(words, s, "a"+s, s+"a", "a"+s+"a", "9"+s+"0")
+	}
+	for _, w := range words {
+		if got, want := isLabel(w), len(validation.IsDNS1123Label(w)) == 0; got != want {
+			t.Errorf("%q is a label: %v, want %v", w, got, want)
+		}
+	}
+}
+
+// TestNamesOfManyPorts: the names of one object's ports do not have those of others forgotten.
+func TestNamesOfManyPorts(t *testing.T) {
+	c := New()
+	c.strings.limit = 2 * sharedPorts
+	shared := c.strings.share("zone")
+	c.Service(sourcetest.Service(func(o *corev1.Service) {
+		for i := range 4 * sharedPorts {
+			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("p%d", i), Port: int32(i + 1000)})
+		}
+	}))
+	if again := c.strings.share(strings.Clone(shared)); unsafe.StringData(again) != unsafe.StringData(shared) {
+		t.Error("the name is not shared any more")
 	}
 }

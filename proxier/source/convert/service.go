@@ -127,7 +127,10 @@ func (f *findings) sourceRanges(o *corev1.Service, svc *state.Service) {
 func (c *Converter) servicePorts(f *findings, ports []corev1.ServicePort) []state.ServicePort {
 	ports = readable(f, "spec.ports", ports)
 	good := make([]state.ServicePort, 0, len(ports))
-	earlier := portsInUse{several: len(ports) > 1}
+	earlier := portsInUse{several: len(ports) > 1, nodePorts: inUse[uint16]{}}
+	if earlier.several {
+		earlier.numbers, earlier.names = make(inUse[uint16], len(ports)), make(inUse[string], len(ports))
+	}
 	for i := range ports {
 		if port, ok := c.servicePort(f, fieldPath{list: "spec.ports", index: i}, &ports[i], &earlier); ok {
 			good = append(good, port)
@@ -138,21 +141,18 @@ func (c *Converter) servicePorts(f *findings, ports []corev1.ServicePort) []stat
 
 // portsInUse is what the ports of a Service use so far.
 type portsInUse struct {
-	several            bool // the Service has more than one port
-	numbers, nodePorts distinct[portNumber]
-	names              distinct[portName]
-	anyProtocol        distinct[string] // the names in names
+	several            bool // the Service has more than one port; otherwise, no port is earlier
+	numbers, nodePorts inUse[uint16]
+	names              inUse[string]
 }
 
-type portNumber struct {
-	protocol state.Protocol
-	number   uint16
-}
+// inUse has the protocols of each value.
+type inUse[T comparable] map[T]uint8
 
-type portName struct {
-	protocol state.Protocol
-	name     string
-}
+// bit is another one for each protocol.
+func bit(p state.Protocol) uint8 { return 1 << (p % 8) }
+
+func (u inUse[T]) has(v T, p state.Protocol) bool { return u[v]&bit(p) != 0 }
 
 // servicePort converts one port. earlier is what the ports that precede it in the Service use.
 func (c *Converter) servicePort(
@@ -164,20 +164,21 @@ func (c *Converter) servicePort(
 	if !okProtocol || !okNumber || !okName {
 		return state.ServicePort{}, false
 	}
-	port := state.ServicePort{Name: c.strings.share(p.Name), Protocol: protocol, Port: number}
+	port := state.ServicePort{Name: c.portName(field.index, p.Name), Protocol: protocol, Port: number}
 	switch {
-	case earlier.numbers.has(portNumber{protocol, number}):
+	case earlier.numbers.has(number, protocol):
 		f.Add(field.dot("port").String(), "%s port %d occurs twice: the first one is used", protocol, number)
 		return state.ServicePort{}, false
-	case earlier.names.has(portName{protocol, port.Name}):
+	case earlier.names.has(port.Name, protocol):
 		// Name and protocol connect a port with its endpoints, so they must be unique.
 		f.Add(field.dot("name").String(), "%s port name %s occurs twice: the first one is used", protocol, state.Quote(port.Name))
 		return state.ServicePort{}, false
 	}
 	f.apart(field.dot("name"), port.Name, earlier)
-	earlier.numbers.add(portNumber{protocol, number})
-	earlier.names.add(portName{protocol, port.Name})
-	earlier.anyProtocol.add(port.Name)
+	if earlier.several {
+		earlier.numbers[number] |= bit(protocol)
+		earlier.names[port.Name] |= bit(protocol)
+	}
 	port.NodePort = f.nodePort(field.dot("nodePort"), protocol, p.NodePort, earlier)
 	return port, true
 }
@@ -187,7 +188,7 @@ func (f *findings) apart(field fieldPath, name string, earlier *portsInUse) {
 	switch {
 	case earlier.several && name == "":
 		f.Add(field.String(), "missing: an API server accepts a port without a name only as the only port; the port is served")
-	case earlier.anyProtocol.has(name):
+	case earlier.names[name] != 0:
 		f.Add(field.String(), "%s occurs twice: an API server accepts a name only once, whatever the protocol; the port is served", state.Quote(name))
 	}
 }
@@ -198,11 +199,11 @@ func (f *findings) nodePort(field fieldPath, protocol state.Protocol, number int
 	if port == 0 {
 		return 0
 	}
-	if earlier.nodePorts.has(portNumber{protocol, port}) {
+	if earlier.nodePorts.has(port, protocol) {
 		f.Add(field.String(), "%s node port %d occurs twice: the first one is used", protocol, port)
 		return 0
 	}
-	earlier.nodePorts.add(portNumber{protocol, port})
+	earlier.nodePorts[port] |= bit(protocol)
 	return port
 }
 

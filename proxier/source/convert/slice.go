@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -34,7 +33,7 @@ func (c *Converter) Slice(o *discoveryv1.EndpointSlice) (*state.Slice, []state.P
 		f.Add("metadata.labels["+discoveryv1.LabelServiceName+"]", "missing: the slice belongs to no Service")
 		return nil, f.Problems()
 	}
-	if len(validation.IsDNS1123Label(service)) > 0 {
+	if !isLabel(service) {
 		f.Add("metadata.labels["+discoveryv1.LabelServiceName+"]", "%s is not a DNS label: the slice belongs to no Service",
 			state.Quote(service))
 		return nil, f.Problems()
@@ -93,7 +92,7 @@ func (c *Converter) slicePorts(f *findings, ports []discoveryv1.EndpointPort) []
 		number, okNumber := f.port(field.dot("port"), *p.Port)
 		okName := f.portNamed(field.dot("name"), ptr.Deref(p.Name, ""))
 		if okProtocol && okNumber && okName {
-			good = append(good, state.SlicePort{Name: c.strings.share(ptr.Deref(p.Name, "")), Protocol: protocol, Port: number})
+			good = append(good, state.SlicePort{Name: c.portName(i, ptr.Deref(p.Name, "")), Protocol: protocol, Port: number})
 		}
 	}
 	return good
