@@ -161,15 +161,19 @@ func (n *namedPorts) fill(ports []state.ServicePort, list []*state.Slice) {
 	if n.used = len(ports) > few; !n.used {
 		return
 	}
-	index := make(map[portID]int, len(ports))
-	for i := range ports {
-		index[portID{ports[i].Name, ports[i].Protocol}] = i
-	}
 	n.numbers = make([][]portNumber, len(ports))
+	var index map[portID]int
 	for at, sl := range list {
-		if len(sl.Endpoints) > 0 {
-			n.add(index, uint32(at), sl)
+		if len(sl.Endpoints) == 0 {
+			continue
 		}
+		if index == nil {
+			index = make(map[portID]int, len(ports))
+			for i := range ports {
+				index[portID{ports[i].Name, ports[i].Protocol}] = i
+			}
+		}
+		n.add(index, uint32(at), sl)
 	}
 }
 
