@@ -97,10 +97,13 @@ func (c *Conn) Poll() (Messages, error) {
 // ErrSlow ends a reading that has a deadline.
 var ErrSlow = errors.New("the answers took too long")
 
-// Receive waits for the next answers.
+// Receive waits for the next answers. Nearly always they are there: package socket needs a goroutine to wait for them.
 func (c *Conn) Receive() (Messages, error) {
 	if !c.Deadline.IsZero() && time.Now().After(c.Deadline) {
 		return Messages{}, c.unanswered(ErrSlow)
+	}
+	if m, err := c.Poll(); !errors.Is(err, unix.EAGAIN) {
+		return m, c.unanswered(err)
 	}
 	if err := c.SetReadDeadline(time.Now().Add(c.Patience)); err != nil {
 		return Messages{}, c.unanswered(fmt.Errorf("set read deadline: %w", err))
