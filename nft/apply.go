@@ -168,10 +168,11 @@ func (e *Engine) sendApart(t *program.Transaction) error {
 // setFlags gives tables the flags that they are to have. That is a transaction of its own, because the kernel refuses one that
 // also adds or deletes base chains (EINVAL). It comes last, so a table has the right contents when it wakes.
 func (e *Engine) setFlags(r *Result) error {
-	d := &delivery{Transaction: &program.Transaction{}}
-	if e.tables.Reflag(d.Transaction); d.Empty() {
+	if !slices.ContainsFunc(e.tables, func(tb *table.Table) bool { return tb.Owner.Reflag }) {
 		return nil
 	}
+	d := &delivery{Transaction: &program.Transaction{}}
+	e.tables.Reflag(d.Transaction)
 	if err := e.deliver(d, r); err != nil {
 		return fmt.Errorf("change the flags of tables, whose contents are right: %w", err)
 	}
