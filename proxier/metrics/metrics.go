@@ -176,32 +176,46 @@ func (m *Metrics) transacted(p *report.Pass) {
 	m.stages.WithLabelValues("kernel").Observe(r.Kernel.Seconds())
 }
 
-// serves records what the engines serve. In a stream of changes of endpoints, most passes change none of it. A scheduler
+// serves records what the engines serve. In a stream of changes of endpoints, most passes change little of it. A scheduler
 // has a series from the time at which it first has a pool.
 func (m *Metrics) serves(t *dataplane.AllTotals) {
-	if m.served != nil && *m.served == *t {
+	first, was := m.served == nil, dataplane.AllTotals{}
+	if !first {
+		was = *m.served
+	}
+	if !first && was == *t {
 		return
 	}
 	served := *t // without the rest of the pass
 	m.served = &served
-	schedulers := dataplane.Schedulers()
 	for i := range t.Engines {
-		engine, e := dataplane.Engine(i).String(), &t.Engines[i]
-		for kind, n := range e.Frontends {
-			label := strings.ReplaceAll(strings.ToLower(plan.FrontendKind(kind).String()), " ", "_")
-			m.frontends.WithLabelValues(label, engine).Set(float64(n))
-		}
+		engine, e, before := dataplane.Engine(i).String(), &t.Engines[i], &was.Engines[i]
 		m.endpoints.WithLabelValues(engine).Set(float64(e.Endpoints))
-		for i, scheduler := range schedulers {
-			if key := [2]string{engine, scheduler}; e.Pools[i] > 0 || m.seen[key] {
-				m.seen[key] = true
-				m.pools.WithLabelValues(engine, scheduler).Set(float64(e.Pools[i]))
+		if first || e.Frontends != before.Frontends {
+			for kind, n := range e.Frontends {
+				label := strings.ReplaceAll(strings.ToLower(plan.FrontendKind(kind).String()), " ", "_")
+				m.frontends.WithLabelValues(label, engine).Set(float64(n))
 			}
 		}
+		if first || e.Pools != before.Pools {
+			m.setPools(engine, e)
+		}
+	}
+	if !first && was.NoLocal == t.NoLocal {
+		return
 	}
 	for _, f := range m.families {
 		m.noLocal.WithLabelValues("internal", f.Version()).Set(float64(t.NoLocal[f].Internal))
 		m.noLocal.WithLabelValues("external", f.Version()).Set(float64(t.NoLocal[f].External))
+	}
+}
+
+func (m *Metrics) setPools(engine string, e *dataplane.Totals) {
+	for i, scheduler := range dataplane.Schedulers() {
+		if key := [2]string{engine, scheduler}; e.Pools[i] > 0 || m.seen[key] {
+			m.seen[key] = true
+			m.pools.WithLabelValues(engine, scheduler).Set(float64(e.Pools[i]))
+		}
 	}
 }
 
