@@ -68,26 +68,38 @@ const checkPause = 50 * time.Millisecond
 
 // Run works until the context ends.
 func (m *Monitor) Run(ctx context.Context) error {
-	notice := time.NewTicker(noticePeriod)
-	defer notice.Stop()
 	turn := time.NewTicker(checkPause)
 	defer turn.Stop()
-	for {
+	for noticed := (time.Time{}); ; {
 		select {
 		case <-ctx.Done():
 			m.end()
 			return nil
-		case now := <-notice.C:
-			m.notice(ctx)
-			m.ledger.save(&m.mu, now)
-			m.tell() // not with each answer: it lists all suspicions
 		case now := <-turn.C:
+			if now.Sub(noticed) >= noticePeriod-checkPause/2 {
+				noticed = now
+				m.notice(ctx)
+				m.ledger.save(&m.mu, now)
+				m.tell() // not with each answer: it lists all suspicions
+			}
 			m.ask(ctx)
 			m.publish(now)
+			turn.Reset(m.pause())
 		case end := <-m.asker.ends:
 			end()
 		}
 	}
+}
+
+// pause is the time until the next round. While nobody is asked, the monitor wakes up only for what the kernel noticed: waking
+// for nothing takes most of the processor time of an idle process.
+func (m *Monitor) pause() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if all, _ := m.checks.Counts(); all == 0 && m.suspects.Idle() {
+		return noticePeriod
+	}
+	return checkPause
 }
 
 // notice reads what the kernel noticed, and looks at endpoints for the first time.
