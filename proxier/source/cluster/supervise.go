@@ -68,7 +68,9 @@ func (v *supervisor) run(expire time.Time, end time.Duration) {
 			if !open || !v.pass(e) {
 				return
 			}
-			silence.Reset(AnswerPatience)
+			if v.listing {
+				silence.Reset(AnswerPatience)
+			}
 		case <-silence.C:
 			if v.listing {
 				v.send(broken("the list that the server streams has stopped"))
