@@ -27,11 +27,7 @@ func ReadAffinity(o kernel.Options) (list []AffinityEntries, err error) {
 		c.Deadline = time.Now().Add(time.Minute)
 		for _, f := range program.Families() {
 			a := AffinityEntries{Family: f, Entries: -1}
-			err := c.Ask(unix.NFT_MSG_GETSET, unix.NLM_F_ACK, f, func(w *nlmsg.Writer) {
-				w.Text(unix.NFTA_SET_TABLE, program.TableName)
-				w.Text(unix.NFTA_SET_NAME, program.Affinity.Name())
-			}, a.read)
-			switch {
+			switch err := askSet(c, f, program.Affinity, a.read); {
 			case err == nil:
 				list = append(list, a)
 			case !errors.Is(err, unix.ENOENT):
@@ -41,6 +37,14 @@ func ReadAffinity(o kernel.Options) (list []AffinityEntries, err error) {
 		return nil
 	})
 	return list, err
+}
+
+// askSet asks for a set without its elements.
+func askSet(c *kernel.Conn, f program.Family, set program.SetID, read func(nlmsg.Attributes)) error {
+	return c.Ask(unix.NFT_MSG_GETSET, unix.NLM_F_ACK, f, func(w *nlmsg.Writer) {
+		w.Text(unix.NFTA_SET_TABLE, program.TableName)
+		w.Text(unix.NFTA_SET_NAME, set.Name())
+	}, read)
 }
 
 func (s *AffinityEntries) read(a nlmsg.Attributes) {
@@ -60,6 +64,9 @@ func ReadSuspects(c *kernel.Conn, families []program.Family, refusing bool) (lis
 	for _, f := range families {
 		t := table{kernel: c, family: f}
 		for _, set := range sets {
+			if isEmpty(c, f, set) {
+				continue
+			}
 			err := t.each(set, func(e kernel.Found) {
 				if at, ok := program.EndpointOf(f, e.Key); ok {
 					list = append(list, serviceport.Suspicion{Endpoint: at, Packets: e.Packets, Refusing: set == program.Refusing})
@@ -71,4 +78,12 @@ func ReadSuspects(c *kernel.Conn, families []program.Family, refusing bool) (lis
 		}
 	}
 	return list, nil
+}
+
+// isEmpty reports whether the kernel knows that a set is empty. To list it, the kernel would walk over as many buckets as the set
+// can have elements.
+func isEmpty(c *kernel.Conn, f program.Family, set program.SetID) bool {
+	a := AffinityEntries{Entries: -1}
+	err := askSet(c, f, set, a.read)
+	return err == nil && a.Entries == 0 // a list tells what is wrong
 }
