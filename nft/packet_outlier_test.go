@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"testing"
@@ -356,5 +357,27 @@ func BenchmarkReadSuspects(b *testing.B) {
 		if _, err := inspect.ReadSuspects(r, kernel.Options{}.Served(), true); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestAnswersNeedNoGoroutine: the kernel has answered when a request is sent, so nobody waits in a goroutine for each answer.
+func TestAnswersNeedNoGoroutine(t *testing.T) {
+	n := newNamespace(t)
+	r, err := kernel.Dial(n.Fd())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	created := []metrics.Sample{{Name: "/sched/goroutines-created:goroutines"}}
+	metrics.Read(created)
+	before := created[0].Value.Uint64()
+	const questions = 1000
+	for range questions {
+		if _, err := r.Generation(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if metrics.Read(created); created[0].Value.Uint64()-before > questions/2 {
+		t.Errorf("%d goroutines for %d questions", created[0].Value.Uint64()-before, questions)
 	}
 }

@@ -1,6 +1,7 @@
 package endpointhealth
 
 import (
+	"context"
 	"log/slog"
 	"net/netip"
 	"runtime"
@@ -229,6 +230,32 @@ func TestFormerFrontends(t *testing.T) {
 			synctest.Wait()
 			if n := uses(); n != services*addresses {
 				t.Errorf("%s: %d uses are left, want %d", name, n, services*addresses)
+			}
+		})
+	}
+}
+
+// TestIdleMonitorRests: a Monitor that asks nobody wakes up for its looks only. One that asks looks as often.
+func TestIdleMonitorRests(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			looks := 0
+			w := newWorld(t, func(o *Options) {
+				o.Suspicions = func(bool) ([]Suspicion, error) { looks++; return nil, nil }
+			})
+			want := noticePeriod
+			if busy {
+				check, _ := state.ParseHealthCheck("tcp")
+				w.serve(&state.Service{Name: state.Name{Namespace: "shop", Name: "web"}, Check: &check}, []netip.AddrPort{at(1)}, nil)
+				want = checkPause
+			}
+			if got := w.pause(); got != want {
+				t.Errorf("busy %v: it rests for %v, want %v", busy, got, want)
+			}
+			ctx, end := context.WithTimeout(t.Context(), 10*time.Second)
+			defer end()
+			if err := w.Run(ctx); err != nil || looks != 50 {
+				t.Errorf("busy %v: %d looks in 10 s, error %v; want 50", busy, looks, err)
 			}
 		})
 	}
