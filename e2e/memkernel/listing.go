@@ -30,7 +30,9 @@ func (tb *table) write(w program.Writer) {
 		if s := tb.sets[id.Name()]; s != nil {
 			w.Do(program.Operation{Kind: program.AddSet, Name: s.def.Name, Set: s.def, ID: id})
 			for _, e := range s.sorted() {
-				w.Copy(id, e.Element, e.arena)
+				e.Offset = w.Mark()
+				w.Arena = append(w.Arena, e.arena...)
+				w.Insert(id, e.Element)
 			}
 		}
 	}
@@ -98,7 +100,7 @@ func (k *NFTables) Lines() (lines []Line) {
 			tb.write(w)
 		}
 		for id, d := range (program.Program{Family: f}).Sets() {
-			for _, text := range program.ElementTexts(&d, w.Added(program.SetID(id)), w.Arena) {
+			for _, text := range program.ElementTexts(&d, w.Changes[f.Index()][id].Add, w.Arena) {
 				lines = append(lines, Line{f, d.Name, text})
 			}
 		}
