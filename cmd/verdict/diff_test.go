@@ -205,12 +205,12 @@ func (d *differ) edits(dir string) {
 	nft("add chain ip verdict mine { type filter hook input priority 5; }")
 	d.want("a base chain too many", dir, "flush chain ip verdict mine", "delete chain ip verdict mine")
 	nft("delete chain ip verdict mine")
-	nft("add rule ip verdict unserved drop")
-	d.want("a rule too many", dir, "flush chain ip verdict unserved", "add chain ip verdict unserved")
+	nft("add rule ip verdict new-connections drop")
+	d.want("a rule too many", dir, "flush chain ip verdict new-connections", "add chain ip verdict new-connections")
 	nft("flush chain ip verdict limited; add rule ip verdict limited accept; add rule ip verdict limited accept; " +
 		"add rule ip verdict limited accept")
-	d.want("other rules", dir, "flush chain ip verdict limited", "flush chain ip verdict unserved",
-		"add chain ip verdict limited", "add chain ip verdict unserved")
+	d.want("other rules", dir, "flush chain ip verdict limited", "flush chain ip verdict new-connections",
+		"add chain ip verdict limited", "add chain ip verdict new-connections")
 	for _, args := range [][]string{{"--manifests", "/does/not/exist"}, {"--manifests", dir, "--backend=x"}} {
 		if exit, stdout, stderr := inside(d.T, d.ns, append([]string{"diff"}, args...)...); exit != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 {
 			d.Errorf("diff %v: exit %d, want 2\n%s%s", args, exit, stdout, stderr)
