@@ -46,8 +46,8 @@ func (a *addresses) route(addr netip.Addr) *netlink.Route {
 	}
 }
 
-// addAddress makes an address local. It is no error when the route exists.
-func (a *addresses) addAddress(addr netip.Addr) error {
+// AddAddress makes an address local. It is no error when the route exists.
+func (a *addresses) AddAddress(addr netip.Addr) error {
 	err := a.handle.RouteAdd(a.route(addr))
 	if errors.Is(err, syscall.EEXIST) {
 		return nil
@@ -55,8 +55,8 @@ func (a *addresses) addAddress(addr netip.Addr) error {
 	return err
 }
 
-// deleteAddress undoes addAddress. It is no error when the route does not exist.
-func (a *addresses) deleteAddress(addr netip.Addr) error {
+// DeleteAddress undoes AddAddress. It is no error when the route does not exist.
+func (a *addresses) DeleteAddress(addr netip.Addr) error {
 	err := a.handle.RouteDel(a.route(addr))
 	if errors.Is(err, syscall.ESRCH) {
 		return nil
@@ -64,8 +64,8 @@ func (a *addresses) deleteAddress(addr netip.Addr) error {
 	return err
 }
 
-// listAddresses returns the addresses that have a route of this package, in no particular order.
-func (a *addresses) listAddresses() ([]netip.Addr, error) {
+// ListAddresses returns the addresses that have a route of this package, in no particular order.
+func (a *addresses) ListAddresses() ([]netip.Addr, error) {
 	var list []netip.Addr
 	filter := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Protocol: routeProtocol, LinkIndex: a.loopback}
 	mask := netlink.RT_FILTER_TABLE | netlink.RT_FILTER_PROTOCOL | netlink.RT_FILTER_OIF
@@ -85,7 +85,7 @@ func (a *addresses) listAddresses() ([]netip.Addr, error) {
 
 // isLocal reports whether this host receives packets to an address, because of a route of this package or for any other
 // reason.
-func (a *addresses) isLocal(addr netip.Addr) (bool, error) {
+func (a *addresses) IsLocal(addr netip.Addr) (bool, error) {
 	routes, err := a.handle.RouteGet(addr.AsSlice())
 	if errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) {
 		return false, nil

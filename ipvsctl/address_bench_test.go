@@ -31,9 +31,9 @@ func BenchmarkAddresses(b *testing.B) {
 }
 
 type addressWay interface {
-	addAddress(netip.Addr) error
-	deleteAddress(netip.Addr) error
-	listAddresses() ([]netip.Addr, error)
+	AddAddress(netip.Addr) error
+	DeleteAddress(netip.Addr) error
+	ListAddresses() ([]netip.Addr, error)
 }
 
 func benchmarkAddresses(b *testing.B, way, family string, n int) {
@@ -50,7 +50,7 @@ func benchmarkAddresses(b *testing.B, way, family string, n int) {
 	}
 	before := slab(b)
 	for i := range n {
-		if err := w.addAddress(benchAddress(family, i)); err != nil {
+		if err := w.AddAddress(benchAddress(family, i)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -60,11 +60,11 @@ func benchmarkAddresses(b *testing.B, way, family string, n int) {
 	for b.Loop() {
 		for _, a := range []netip.Addr{extra, benchAddress(family, 0), benchAddress(family, n/2)} {
 			if a != extra {
-				must(b, w.deleteAddress(a))
+				must(b, w.DeleteAddress(a))
 			}
-			must(b, w.addAddress(a))
+			must(b, w.AddAddress(a))
 			if a == extra {
-				must(b, w.deleteAddress(a))
+				must(b, w.DeleteAddress(a))
 			}
 		}
 	}
@@ -77,7 +77,7 @@ func benchmarkList(b *testing.B, w addressWay, n int) {
 	const rounds = 10
 	start := time.Now()
 	for range rounds {
-		list, err := w.listAddresses()
+		list, err := w.ListAddresses()
 		must(b, err)
 		if len(list) != n {
 			b.Fatalf("%d addresses listed, want %d", len(list), n)
@@ -126,10 +126,10 @@ func (d *device) addr(a netip.Addr) *netlink.Addr {
 	return parsed
 }
 
-func (d *device) addAddress(a netip.Addr) error    { return d.handle.AddrAdd(d.link, d.addr(a)) }
-func (d *device) deleteAddress(a netip.Addr) error { return d.handle.AddrDel(d.link, d.addr(a)) }
+func (d *device) AddAddress(a netip.Addr) error    { return d.handle.AddrAdd(d.link, d.addr(a)) }
+func (d *device) DeleteAddress(a netip.Addr) error { return d.handle.AddrDel(d.link, d.addr(a)) }
 
-func (d *device) listAddresses() ([]netip.Addr, error) {
+func (d *device) ListAddresses() ([]netip.Addr, error) {
 	list, err := d.handle.AddrList(d.link, unix.AF_UNSPEC)
 	out := make([]netip.Addr, 0, len(list))
 	for i := range list {

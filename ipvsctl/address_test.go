@@ -26,7 +26,7 @@ func openTestAddresses(t testing.TB, ns *namespace) *addresses {
 
 func expectAddresses(t *testing.T, a *addresses, want ...string) {
 	t.Helper()
-	list, err := a.listAddresses()
+	list, err := a.ListAddresses()
 	must(t, err)
 	slices.SortFunc(list, netip.Addr.Compare)
 	var got []string
@@ -45,8 +45,8 @@ func TestAddresses(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd96::1")
 	expectAddresses(t, a)
 	for range 2 { // the second time it exists
-		must(t, a.addAddress(v4))
-		must(t, a.addAddress(v6))
+		must(t, a.AddAddress(v4))
+		must(t, a.AddAddress(v6))
 	}
 	expectAddresses(t, a, "10.96.0.1", "fd96::1")
 	for _, addr := range []netip.Addr{v4, v6} {
@@ -55,15 +55,15 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	for range 2 { // the second time it does not exist
-		must(t, a.deleteAddress(v4))
+		must(t, a.DeleteAddress(v4))
 	}
 	expectAddresses(t, a, "fd96::1")
-	local, err := a.isLocal(v4)
+	local, err := a.IsLocal(v4)
 	must(t, err)
 	if local {
 		t.Errorf("%s is still local", v4)
 	}
-	must(t, a.deleteAddress(v6))
+	must(t, a.DeleteAddress(v6))
 	expectAddresses(t, a)
 }
 
@@ -102,8 +102,8 @@ func TestCommandsOfAddresses(t *testing.T) {
 		v := &VirtualServer{Key: Key{Addr: netip.MustParseAddr(text)}}
 		ns.Must(t, "", "sh", "-c", Operation{Kind: AddAddress, Server: v}.String())
 		expectAddresses(t, a, text)
-		must(t, a.deleteAddress(v.Addr))
-		must(t, a.addAddress(v.Addr))
+		must(t, a.DeleteAddress(v.Addr))
+		must(t, a.AddAddress(v.Addr))
 		ns.Must(t, "", "sh", "-c", Operation{Kind: DeleteAddress, Server: v}.String())
 		expectAddresses(t, a)
 	}
@@ -126,12 +126,12 @@ func TestAddressesOfOthers(t *testing.T) {
 			t.Fatalf("the kernel has no route to %s:\n%s", v6, before)
 		}
 	}
-	must(t, a.addAddress(v4))
-	must(t, a.addAddress(v6))
+	must(t, a.AddAddress(v4))
+	must(t, a.AddAddress(v6))
 	expectAddresses(t, a, "192.0.2.1", "2001:db8::1")
-	must(t, a.deleteAddress(v4))
-	must(t, a.deleteAddress(v6))
-	must(t, a.deleteAddress(netip.MustParseAddr("192.0.2.77")))
+	must(t, a.DeleteAddress(v4))
+	must(t, a.DeleteAddress(v6))
+	must(t, a.DeleteAddress(netip.MustParseAddr("192.0.2.77")))
 	expectAddresses(t, a)
 	expect(t, "local routes", ns.Must(t, "", "sh", "-c", list), before)
 	if !accepts(t, ns, v4) || !accepts(t, ns, v6) {
@@ -139,7 +139,7 @@ func TestAddressesOfOthers(t *testing.T) {
 	}
 
 	// The host loses its address: the route of this package stays.
-	must(t, a.addAddress(v4))
+	must(t, a.AddAddress(v4))
 	must(t, ns.RemoveAddress("host0", netip.MustParsePrefix("192.0.2.1/24")))
 	expectAddresses(t, a, "192.0.2.1")
 	if !accepts(t, ns, v4) {
@@ -150,7 +150,7 @@ func TestAddressesOfOthers(t *testing.T) {
 func TestAddressError(t *testing.T) {
 	a := openTestAddresses(t, newNamespace(t))
 	a.loopback = 9999 // no such link
-	if err := a.addAddress(netip.MustParseAddr("10.96.0.1")); !errors.Is(err, syscall.ENODEV) {
+	if err := a.AddAddress(netip.MustParseAddr("10.96.0.1")); !errors.Is(err, syscall.ENODEV) {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -14,8 +14,8 @@ func ofKubeProxy() (m *memory, places map[netip.Addr]bool) {
 	m.foreign(parseKey("udp 10.96.0.3:53"), "rr", "10.0.0.5:53")
 	m.foreign(parseKey("tcp 192.0.2.10:30080"), "rr", "10.0.0.1:8080")
 	m.foreign(parseKey("tcp 192.0.2.99:443"), "rr", "192.0.2.7:443")
-	for _, s := range m.state {
-		for _, r := range s.reals {
+	for _, s := range m.State {
+		for _, r := range s.Reals {
 			r.Active = 1
 		}
 	}
@@ -48,7 +48,7 @@ func TestAdopt(t *testing.T) {
 		_, err := e.Tick(start().Add(1000 * period))
 		must(t, err)
 		for key, want := range map[string]uint16{"tcp 10.96.0.1:80": 0, "udp 10.96.0.3:53": 0, "tcp 192.0.2.10:30080": 0, "tcp 192.0.2.99:443": 1} {
-			for addr, r := range m.state[parseKey(key)].reals {
+			for addr, r := range m.State[parseKey(key)].Reals {
 				if r.Weight != want {
 					t.Errorf("%s %s has weight %d, want %d", key, addr, r.Weight, want)
 				}
@@ -57,8 +57,8 @@ func TestAdopt(t *testing.T) {
 	}
 	e := openMemory(t, m)
 	pass(t, e, start())
-	for _, s := range m.state {
-		for _, r := range s.reals {
+	for _, s := range m.State {
+		for _, r := range s.Reals {
 			r.Active = 0
 		}
 	}
@@ -69,7 +69,7 @@ func TestAdopt(t *testing.T) {
 
 func addressesOf(m *memory) (list []string) {
 	for _, a := range []string{"10.96.0.1", "10.96.0.3", "192.0.2.10", "192.0.2.99"} {
-		if m.local[netip.MustParseAddr(a)] {
+		if m.Local[netip.MustParseAddr(a)] {
 			list = append(list, a)
 		}
 	}
@@ -103,7 +103,7 @@ func TestAdoptedAndWanted(t *testing.T) {
 	pass(t, e, start())
 	_, err = e.Tick(start().Add(period))
 	must(t, err)
-	if m.state[parseKey("tcp 10.96.0.1:80")] != nil {
+	if m.State[parseKey("tcp 10.96.0.1:80")] != nil {
 		t.Error("it outlives the graceful period")
 	}
 }

@@ -20,7 +20,6 @@
 //	apply.go      Add, Remove, Tick and Intact, and what happens when the kernel has something else than the engine knows
 //	settings.go   timeouts, synchronization daemons and sysctls
 //	adopt.go      virtual servers of another Service proxy, whose place Verdict takes
-//	memory.go     an engine with a kernel in memory
 //	probe.go      which schedulers the kernel has
 //	status.go     what the kernel has, for display
 //

@@ -69,11 +69,11 @@ func TestDrain(t *testing.T) {
 			expectAt(time.Minute, "10.96.0.1:80/tcp lc 10.0.0.2:8080=0\nlocal 10.96.0.1"), expectAt(period, ""),
 		}},
 		{"another tool deletes the real server", []func(*testing.T, *drainTest){
-			conns(second, 1), func(_ *testing.T, d *drainTest) { delete(d.m.state[web.Key].reals, second) },
+			conns(second, 1), func(_ *testing.T, d *drainTest) { delete(d.m.State[web.Key].Reals, second) },
 			expectAt(time.Minute, ended),
 		}},
 		{"another tool deletes the virtual server", []func(*testing.T, *drainTest){
-			conns(second, 1), set(), func(_ *testing.T, d *drainTest) { delete(d.m.state, web.Key) }, expectAt(time.Minute, ""),
+			conns(second, 1), set(), func(_ *testing.T, d *drainTest) { delete(d.m.State, web.Key) }, expectAt(time.Minute, ""),
 		}},
 		{"another tool replaces the virtual server", []func(*testing.T, *drainTest){
 			conns(second, 1), set(), replace(web.Key, "192.0.2.7:80"),
@@ -120,7 +120,7 @@ func expectAt(since time.Duration, want string) func(*testing.T, *drainTest) {
 }
 
 func conns(addr netip.AddrPort, n int) func(*testing.T, *drainTest) {
-	return func(_ *testing.T, d *drainTest) { d.m.state[web.Key].reals[addr].Active = n }
+	return func(_ *testing.T, d *drainTest) { d.m.State[web.Key].Reals[addr].Active = n }
 }
 
 func set(servers ...VirtualServer) func(*testing.T, *drainTest) {
@@ -153,7 +153,7 @@ func TestDrainChecksAtGrowingIntervals(t *testing.T) {
 	pass(t, e, start())
 	mustSet(t, e, "web", vs("tcp 10.96.0.1:80 lc", "10.0.0.1:8080"))
 	pass(t, e, start())
-	m.state[web.Key].reals[web.RealServers[1].Addr].Active = 1
+	m.State[web.Key].Reals[web.RealServers[1].Addr].Active = 1
 	looks := 0
 	counted := &countingKernel{memory: m, looks: &looks}
 	e.kernel = counted
@@ -199,7 +199,7 @@ func TestDrainFails(t *testing.T) {
 	m.fail = nil
 	_, err := e.Tick(start().Add(2 * time.Minute))
 	must(t, err)
-	if draining(e) != 0 || len(m.state[web.Key].reals) != 1 {
+	if draining(e) != 0 || len(m.State[web.Key].Reals) != 1 {
 		t.Errorf("still draining: %s", picture(t, m))
 	}
 }

@@ -32,19 +32,17 @@ func Open(o Options) (*Engine, error) {
 	return e, nil
 }
 
+// New returns an engine over a kernel that need not be that of this host. It takes over what the kernel has.
+func New(o Options, k Kernel) (*Engine, error) { return openEngine(o, conn{k}) }
+
 func openEngine(o Options, k kernel) (*Engine, error) {
-	e := newEngine(o, k)
+	e := &Engine{
+		link: link{kernel: k}, registry: registry{servers: map[Key]*managed{}, names: map[string][]Key{}}, locals: newLocals(), options: o,
+	}
 	if err := e.takeOver(); err != nil {
 		return nil, err
 	}
 	return e, nil
-}
-
-// newEngine returns an engine on a kernel that has nothing of an earlier process.
-func newEngine(o Options, k kernel) *Engine {
-	return &Engine{
-		link: link{kernel: k}, registry: registry{servers: map[Key]*managed{}, names: map[string][]Key{}}, locals: newLocals(), options: o,
-	}
 }
 
 // Close closes the socket. The virtual servers stay.
@@ -69,7 +67,7 @@ func (e *Engine) Set(name string, servers []VirtualServer) error {
 // been excluded when an earlier process made the virtual server, and no other tool would remove it. Nothing of it
 // changes until Set claims it or the first Remove gives it up.
 func (e *Engine) takeOver() error {
-	addrs, err := e.kernel.listAddresses()
+	addrs, err := e.kernel.ListAddresses()
 	if err != nil {
 		return err
 	}

@@ -284,8 +284,8 @@ func TestInterference(t *testing.T) {
 		other func(*memory)
 		want  string
 	}{
-		{"all flushed", func(m *memory) { clear(m.state) }, want},
-		{"real server deleted", func(m *memory) { delete(m.state[web.Key].reals, web.RealServers[1].Addr) }, ""},
+		{"all flushed", func(m *memory) { clear(m.State) }, want},
+		{"real server deleted", func(m *memory) { delete(m.State[web.Key].Reals, web.RealServers[1].Addr) }, ""},
 		{"real server added", func(m *memory) { m.putReal(web.Key, "10.0.0.3:8080=9") }, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -310,11 +310,11 @@ func TestIntact(t *testing.T) {
 		name  string
 		other func(*memory)
 	}{
-		{"flushed", func(m *memory) { clear(m.state) }},
-		{"scheduler changed", func(m *memory) { m.state[web.Key].Scheduler = "dh" }},
+		{"flushed", func(m *memory) { clear(m.State) }},
+		{"scheduler changed", func(m *memory) { m.State[web.Key].Scheduler = "dh" }},
 		{"weight changed", func(m *memory) { m.putReal(web.Key, "10.0.0.1:8080=4") }},
-		{"real server deleted", func(m *memory) { delete(m.state[web.Key].reals, web.RealServers[0].Addr) }},
-		{"no longer local", func(m *memory) { clear(m.local) }},
+		{"real server deleted", func(m *memory) { delete(m.State[web.Key].Reals, web.RealServers[0].Addr) }},
+		{"no longer local", func(m *memory) { clear(m.Local) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMemory()
@@ -380,7 +380,7 @@ func TestIntactOfMany(t *testing.T) {
 		return n
 	}
 	for range 5 {
-		delete(m.state, lost)
+		delete(m.State, lost)
 		if n := looks(); n > allWithin+1 {
 			t.Errorf("found by look %d", n)
 		}
@@ -390,7 +390,7 @@ func TestIntactOfMany(t *testing.T) {
 	drained.Key, drained.RealServers = lost, web.RealServers[:1]
 	mustSet(t, e, lost.Addr.String(), drained)
 	pass(t, e, start())
-	delete(m.state, lost)
+	delete(m.State, lost)
 	if _, err := e.Tick(start().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}

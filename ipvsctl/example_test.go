@@ -5,7 +5,9 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/memkernel"
 	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 func shop(endpoints ...string) []ipvsctl.VirtualServer {
@@ -20,10 +22,18 @@ func shop(endpoints ...string) []ipvsctl.VirtualServer {
 	return []ipvsctl.VirtualServer{v}
 }
 
+func open(o ipvsctl.Options, k ipvsctl.Kernel) *ipvsctl.Engine {
+	e, err := ipvsctl.New(o, k)
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
+
 // A service port gets a virtual server with two endpoints. Then one of them goes: it drains, and Tick deletes it.
 func Example() {
 	now := time.Now()
-	engine := ipvsctl.OpenMemory(ipvsctl.Options{GracefulPeriod: time.Minute})
+	engine := open(ipvsctl.Options{GracefulPeriod: time.Minute}, memkernel.NewIPVS())
 	do := func(title string, step func(time.Time) (ipvsctl.Result, error)) {
 		result, err := step(now)
 		if err != nil {
@@ -62,16 +72,18 @@ func Example() {
 
 // Another tool has the key that a service port needs.
 func ExampleEngine_Obstacle() {
-	engine := ipvsctl.OpenMemory(ipvsctl.Options{})
-	engine.PutForeign(shop("192.0.2.7:80")[0])
+	k := memkernel.NewIPVS()
+	k.Put(wire.Server{Key: shop()[0].Key})
+	engine := open(ipvsctl.Options{}, k)
 	fmt.Println(engine.Obstacle(shop("10.0.0.1:8080")))
 	// Output:
 	// virtual server 10.96.0.1:80/tcp: another tool has made this virtual server
 }
 
 // A new process takes over what an earlier one left, and drains what it does not want.
-func ExampleMemory_Restart() {
-	earlier := ipvsctl.OpenMemory(ipvsctl.Options{})
+func ExampleNew() {
+	k := memkernel.NewIPVS()
+	earlier := open(ipvsctl.Options{}, k)
 	if err := earlier.Set("shop:http", shop("10.0.0.1:8080")); err != nil {
 		fmt.Println(err)
 	}
@@ -79,17 +91,12 @@ func ExampleMemory_Restart() {
 		fmt.Println(err)
 	}
 
-	engine, err := earlier.Restart(ipvsctl.Options{GracefulPeriod: time.Minute})
+	engine := open(ipvsctl.Options{GracefulPeriod: time.Minute}, k)
+	result, err := engine.Remove(time.Now())
 	if err != nil {
 		fmt.Println(err)
-		return
 	}
-	if _, err := engine.Remove(time.Now()); err != nil {
-		fmt.Println(err)
-	}
-	fmt.Print(engine)
+	fmt.Print(result.Operations)
 	// Output:
-	// ipvsadm -A -t 10.96.0.1:80 -s lc
-	// ipvsadm -a -t 10.96.0.1:80 -r 10.0.0.1:8080 -m -w 0
-	// ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024
+	// ipvsadm -e -t 10.96.0.1:80 -r 10.0.0.1:8080 -m -w 0
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/verdict-proxy/verdict/e2e/memkernel"
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
@@ -84,7 +85,7 @@ func TestEveryFieldOfARealServer(t *testing.T) {
 
 func TestEveryFieldOfAVirtualServer(t *testing.T) {
 	eachField(t, web, func(t *testing.T, changed VirtualServer) {
-		m := OpenMemory(Options{})
+		m := openOver(t, Options{}, memkernel.NewIPVS())
 		mustSet(t, m.Engine, "web", web)
 		pass(t, m.Engine, start())
 		mustSet(t, m.Engine, "web", changed)

@@ -25,7 +25,7 @@ func TestForeign(t *testing.T) {
 		must(t, err)
 		expect(t, "untouched", picture(t, m), theirs)
 	}
-	delete(m.state, web.Key)
+	delete(m.State, web.Key)
 	pass(t, e, start())
 	expect(t, "after the other tool deleted it", picture(t, m), `
 		10.96.0.1:80/tcp lc 10.0.0.1:8080=1 10.0.0.2:8080=1

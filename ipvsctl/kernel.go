@@ -7,10 +7,9 @@ import (
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
-// kernel is what the engine needs of a kernel. conn is the real one, memoryKernel the one in memory. Tests inject
-// faults here. Package wire documents the methods that begin with a capital letter.
-type kernel interface {
-	execute(Operation) error
+// Kernel is IPVS and the local routes of a network namespace. Package wire documents the methods about IPVS.
+type Kernel interface {
+	Change(wire.Command, Key, wire.Header, RealServer) error
 	Servers() ([]wire.Server, error)
 	Server(Key) (wire.Server, bool, error)
 	Reals(Key) ([]RealStatus, error)
@@ -20,13 +19,24 @@ type kernel interface {
 	Daemons() ([]wire.Daemon, error)
 	StartDaemon(wire.Daemon) error
 	StopDaemon(wire.Daemon) error
-	listAddresses() ([]netip.Addr, error)
-	isLocal(netip.Addr) (bool, error)
+	// AddAddress makes an address local, and DeleteAddress undoes that. It is no error when it is so already.
+	AddAddress(netip.Addr) error
+	DeleteAddress(netip.Addr) error
+	ListAddresses() ([]netip.Addr, error)
+	IsLocal(netip.Addr) (bool, error)
 	Close() error
 }
 
-// conn has the sockets to the kernel. Only one goroutine at a time may use it.
-type conn struct {
+// kernel executes operations. Tests inject faults here.
+type kernel interface {
+	execute(Operation) error
+	Kernel
+}
+
+type conn struct{ Kernel }
+
+// sockets reach the kernel. Only one goroutine at a time may use them.
+type sockets struct {
 	*addresses
 	*wire.Socket
 }
@@ -34,7 +44,8 @@ type conn struct {
 // ErrNoIPVS means that the kernel has no IPVS and cannot load it.
 var ErrNoIPVS = wire.ErrNoIPVS
 
-func dial(ns int) (*conn, error) {
+// Dial opens sockets to the kernel. When it has no IPVS the error is ErrNoIPVS.
+func Dial(ns int) (Kernel, error) {
 	s, err := wire.Dial(ns)
 	if err != nil {
 		return nil, err
@@ -44,7 +55,12 @@ func dial(ns int) (*conn, error) {
 		s.Close()
 		return nil, err
 	}
-	return &conn{addresses: a, Socket: s}, nil
+	return &sockets{addresses: a, Socket: s}, nil
+}
+
+func dial(ns int) (kernel, error) {
+	k, err := Dial(ns)
+	return conn{k}, err
 }
 
 // withKernel opens sockets of its own.
@@ -59,18 +75,18 @@ func withKernel[T any](o Options, do func(kernel) (T, error)) (T, error) {
 }
 
 // Close closes the sockets.
-func (c *conn) Close() error {
-	c.close()
-	c.Socket.Close()
+func (s *sockets) Close() error {
+	s.close()
+	s.Socket.Close()
 	return nil
 }
 
-func (c *conn) execute(o Operation) error {
+func (c conn) execute(o Operation) error {
 	switch o.Kind {
 	case AddAddress:
-		return c.addAddress(o.Server.Addr)
+		return c.AddAddress(o.Server.Addr)
 	case DeleteAddress:
-		return c.deleteAddress(o.Server.Addr)
+		return c.DeleteAddress(o.Server.Addr)
 	}
 	return c.Change(kinds()[o.Kind].command, o.Server.Key, o.Server.header(), o.Real)
 }
@@ -127,5 +143,5 @@ func (l link) intact(s *managed) (bool, error) {
 	if err != nil || !now.equal(&s.has) || !s.local {
 		return err == nil && now.equal(&s.has), err
 	}
-	return l.kernel.isLocal(s.key.Addr)
+	return l.kernel.IsLocal(s.key.Addr)
 }

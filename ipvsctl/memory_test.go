@@ -8,18 +8,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/memkernel"
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
 // memory is a kernel in memory with injected errors.
 type memory struct {
-	*memoryKernel
+	*memkernel.IPVS
 	fail      func(o Operation) error // before an operation takes effect; nil: the operation goes on
 	after     func(o Operation) error // after an operation took effect
 	readError error
 }
 
-func newMemory() *memory { return &memory{memoryKernel: newMemoryKernel()} }
+func newMemory() *memory { return &memory{IPVS: memkernel.NewIPVS()} }
 
 func (m *memory) execute(o Operation) error {
 	if m.fail != nil {
@@ -27,35 +28,35 @@ func (m *memory) execute(o Operation) error {
 			return err
 		}
 	}
-	if err := m.memoryKernel.execute(o); err != nil || m.after == nil {
+	if err := (conn{m.IPVS}).execute(o); err != nil || m.after == nil {
 		return err
 	}
 	return m.after(o)
 }
 
 func (m *memory) Servers() ([]wire.Server, error) {
-	list, _ := m.memoryKernel.Servers()
+	list, _ := m.IPVS.Servers()
 	return list, m.readError
 }
 
 func (m *memory) Server(k Key) (wire.Server, bool, error) {
-	f, exists, _ := m.memoryKernel.Server(k)
+	f, exists, _ := m.IPVS.Server(k)
 	return f, exists, m.readError
 }
 
 func (m *memory) Reals(k Key) ([]RealStatus, error) {
-	list, _ := m.memoryKernel.Reals(k)
+	list, _ := m.IPVS.Reals(k)
 	return list, m.readError
 }
 
-func (m *memory) listAddresses() ([]netip.Addr, error) {
-	list, _ := m.memoryKernel.listAddresses()
+func (m *memory) ListAddresses() ([]netip.Addr, error) {
+	list, _ := m.IPVS.ListAddresses()
 	return list, m.readError
 }
 
-func (m *memory) isLocal(addr netip.Addr) (bool, error) { return m.local[addr], m.readError }
+func (m *memory) IsLocal(addr netip.Addr) (bool, error) { return m.Local[addr], m.readError }
 
-func (m *memory) Timeouts() (Timeouts, error) { return m.config, m.readError }
+func (m *memory) Timeouts() (Timeouts, error) { return m.Config, m.readError }
 
 // foreign makes a virtual server as another tool does.
 func (m *memory) foreign(k Key, scheduler string, reals ...string) {
@@ -63,13 +64,13 @@ func (m *memory) foreign(k Key, scheduler string, reals ...string) {
 	for _, r := range reals {
 		list = append(list, parseReal(r))
 	}
-	m.put(wire.Server{Key: k, Header: wire.Header{Scheduler: scheduler}}, list)
+	m.Put(wire.Server{Key: k, Header: wire.Header{Scheduler: scheduler}}, list...)
 }
 
 // putReal makes or changes a real server as another tool does.
 func (m *memory) putReal(k Key, real string) {
 	r := parseReal(real)
-	m.state[k].reals[r.Addr] = &RealStatus{RealServer: r}
+	m.State[k].Reals[r.Addr] = &RealStatus{RealServer: r}
 }
 
 // picture prints everything that a kernel has, whichever tool made it.
@@ -99,7 +100,7 @@ func picture(t testing.TB, k kernel) string {
 		}
 		lines = append(lines, line)
 	}
-	addrs, err := k.listAddresses()
+	addrs, err := k.ListAddresses()
 	must(t, err)
 	for _, a := range addrs {
 		lines = append(lines, "local "+a.String())
@@ -108,53 +109,40 @@ func picture(t testing.TB, k kernel) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestMemoryPrints checks that String prints all that the kernel in memory has.
-func TestMemoryPrints(t *testing.T) {
-	m := OpenMemory(Options{})
-	nodePort := with(vs("tcp 192.0.2.1:30080 lc", "10.0.0.2:80", "10.0.0.1:80=3"), func(v *VirtualServer) { v.Local = false })
-	sticky := with(vs("sctp [fd00::1]:80 mh"), func(v *VirtualServer) { v.Persistence, v.Flags = time.Hour, wire.HashPort })
-	mustSet(t, m.Engine, "a", sticky, nodePort, vs("udp 10.96.0.1:81 rr"))
-	mustSet(t, m.Engine, "b", vs("tcp 10.96.0.1:80 lc", "10.0.0.1:80"))
-	pass(t, m.Engine, start())
-	m.PutForeign(vs("tcp 10.96.0.1:443 sh", "192.0.2.7:443"))
-	expect(t, "contents", m.String(), `
-		ipvsadm -A -t 10.96.0.1:80 -s lc
-		ipvsadm -a -t 10.96.0.1:80 -r 10.0.0.1:80 -m -w 1
-		ipvsadm -A -u 10.96.0.1:81 -s rr
-		ipvsadm -A -t 10.96.0.1:443 -s sh # another tool made this one
-		ipvsadm -a -t 10.96.0.1:443 -r 192.0.2.7:443 -m -w 1
-		ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024
-		ipvsadm -A -t 192.0.2.1:30080 -s lc
-		ipvsadm -a -t 192.0.2.1:30080 -r 10.0.0.1:80 -m -w 3
-		ipvsadm -a -t 192.0.2.1:30080 -r 10.0.0.2:80 -m -w 1
-		ipvsadm -A --sctp-service [fd00::1]:80 -s mh -p 3600 -b mh-fallback,mh-port
-		ip -6 route add local fd00::1 dev lo table local proto 118 metric 1024`)
+// Memory is an engine over a kernel in memory.
+type Memory struct {
+	*Engine
+	contents *memkernel.IPVS
 }
 
-// TestMemoryRestart checks that a new engine on the same kernel takes over what the earlier one left, and does not
+func openOver(t testing.TB, o Options, k *memkernel.IPVS) *Memory {
+	t.Helper()
+	e, err := New(o, k)
+	must(t, err)
+	return &Memory{Engine: e, contents: k}
+}
+
+// TestRestartBesideOthers checks that a new engine on the same kernel takes over what the earlier one left, and does not
 // touch what another tool made.
-func TestMemoryRestart(t *testing.T) {
+func TestRestartBesideOthers(t *testing.T) {
 	foreign := vs("tcp 10.96.0.9:80 rr", "10.0.0.1:80")
-	m := OpenMemory(Options{GracefulPeriod: period})
+	m := openOver(t, Options{GracefulPeriod: period}, memkernel.NewIPVS())
 	mustSet(t, m.Engine, "web", web)
 	pass(t, m.Engine, start())
-	m.contents.state[web.Key].reals[web.RealServers[0].Addr].Active = 1
-	m.PutForeign(foreign)
-	m, err := m.Restart(Options{GracefulPeriod: period})
-	must(t, err)
+	m.contents.State[web.Key].Reals[web.RealServers[0].Addr].Active = 1
+	m.contents.Put(wire.Server{Key: foreign.Key, Header: foreign.header()}, foreign.RealServers...)
+	m = openOver(t, Options{GracefulPeriod: period}, m.contents)
 	wantAddrs(t, "to guard", m.Coming(), "[10.96.0.1]")
 	text := "virtual server 10.96.0.9:80/tcp: " + ErrForeign.Error()
 	wantObstacle(t, m.Obstacle([]VirtualServer{foreign}), ErrForeign, text)
 	pass(t, m.Engine, start())
-	_, err = m.Tick(start().Add(firstCheck))
+	_, err := m.Tick(start().Add(firstCheck))
 	must(t, err)
-	expect(t, "kernel", m.String(), `
-		ipvsadm -A -t 10.96.0.1:80 -s lc
-		ipvsadm -a -t 10.96.0.1:80 -r 10.0.0.1:8080 -m -w 0
-		ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024
-		ipvsadm -A -t 10.96.0.9:80 -s rr # another tool made this one
-		ipvsadm -a -t 10.96.0.9:80 -r 10.0.0.1:80 -m -w 1`)
-	m.DeleteServer(foreign.Key)
+	expect(t, "kernel", picture(t, conn{m.contents}), `
+		10.96.0.1:80/tcp lc 10.0.0.1:8080=0
+		10.96.0.9:80/tcp rr foreign 10.0.0.1:80=1
+		local 10.96.0.1`)
+	delete(m.contents.State, foreign.Key)
 	wantObstacle(t, m.Obstacle([]VirtualServer{foreign}), nil, "")
 }
 

@@ -13,7 +13,7 @@ func TestProbe(t *testing.T) {
 	m := newMemory()
 	m.foreign(probeKey(1), "rr", "192.0.2.7:80")
 	m.foreign(probeKey(2), "rr")
-	m.state[probeKey(2)].Ours = true // an interrupted probe
+	m.State[probeKey(2)].Ours = true // an interrupted probe
 	m.foreign(web.Key, "rr", "192.0.2.7:80")
 	s, err := probe(m, []string{"rr", "magic", "mh", "spell"})
 	must(t, err)
@@ -71,7 +71,7 @@ func TestProbeFails(t *testing.T) {
 
 func TestList(t *testing.T) {
 	m := leftovers(t)
-	m.state[web.Key].reals[web.RealServers[0].Addr].Active = 3
+	m.State[web.Key].Reals[web.RealServers[0].Addr].Active = 3
 	got, err := listServers(m, time.Time{})
 	must(t, err)
 	var keys []string

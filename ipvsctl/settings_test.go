@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/fields"
+	"github.com/verdict-proxy/verdict/e2e/memkernel"
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 )
 
@@ -105,12 +106,12 @@ func TestSetTimeouts(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMemory()
-			m.config = minutes(15, 2, 5)
+			m.Config = minutes(15, 2, 5)
 			changes, err := openMemory(t, m).SetTimeouts(tt.set)
 			must(t, err)
 			expect(t, "changes", lines(changes), tt.text)
-			if m.config != tt.want {
-				t.Errorf("timeouts are %+v, want %+v", m.config, tt.want)
+			if m.Config != tt.want {
+				t.Errorf("timeouts are %+v, want %+v", m.Config, tt.want)
 			}
 		})
 	}
@@ -147,7 +148,7 @@ func TestIntactWithoutDaemon(t *testing.T) {
 	if same, err := e.Intact(true); !same || !errors.Is(err, syscall.ENODEV) {
 		t.Errorf("before the damage: intact %t, error %v", same, err)
 	}
-	clear(m.state)
+	clear(m.State)
 	if same, err := e.Intact(true); same || !errors.Is(err, syscall.ENODEV) {
 		t.Errorf("after it: intact %t, error %v", same, err)
 	}
@@ -157,14 +158,14 @@ func TestIntactWithoutDaemon(t *testing.T) {
 func TestDaemons(t *testing.T) {
 	both, err := wire.ParseDaemons("master,backup,device=eth1,id=7")
 	must(t, err)
-	m := OpenMemory(Options{Sync: both})
+	m := openOver(t, Options{Sync: both}, memkernel.NewIPVS())
 	changed := func(what string, want int) string {
 		t.Helper()
 		changes, err := m.SetDaemons()
 		if must(t, err); len(changes) != want {
 			t.Errorf("%s: %v", what, changes)
 		}
-		return fmt.Sprint(m.contents.synced)
+		return fmt.Sprint(m.contents.Synced)
 	}
 	if got := changed("at first", 2); got != fmt.Sprint(both) {
 		t.Errorf("runs %s, want %s", got, both)
@@ -176,7 +177,7 @@ func TestDaemons(t *testing.T) {
 	expectIntact(t, m.Engine, true)
 	for field, changed := range fields.Each(both[0]) {
 		if changed.SameRole(both[0]) && field != "Ours" {
-			m.contents.synced = []wire.Daemon{changed, both[1]}
+			m.contents.Synced = []wire.Daemon{changed, both[1]}
 			expectIntact(t, m.Engine, false)
 			expectIntact(t, m.Engine, true)
 		}
@@ -184,13 +185,12 @@ func TestDaemons(t *testing.T) {
 
 	theirs := both[0]
 	theirs.Device, theirs.Ours = "eth0", false
-	m.contents.synced = []wire.Daemon{theirs}
+	m.contents.Synced = []wire.Daemon{theirs}
 	if changes, err := m.SetDaemons(); len(changes) != 1 || err == nil || !strings.Contains(err.Error(), "another tool runs the master") {
 		t.Errorf("beside another tool: %v, %v", changes, err)
 	}
 	expectIntact(t, m.Engine, true)
-	m, err = m.Restart(Options{})
-	must(t, err)
+	m = openOver(t, Options{}, m.contents)
 	if got := changed("without daemons", 1); got != fmt.Sprint([]wire.Daemon{theirs}) {
 		t.Errorf("left %s", got)
 	}

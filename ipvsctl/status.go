@@ -79,18 +79,3 @@ func listServers(k kernel, end time.Time) ([]Status, error) {
 	slices.SortFunc(out, func(a, b Status) int { return a.Compare(b.Key) })
 	return out, nil
 }
-
-// Commands are the commands of ipvsadm that make the virtual server. Real servers with weight 0 are left out, because
-// they drain or take nothing; a server that has only such ones has no commands.
-func (s *Status) Commands() []string {
-	lines := []string{"ipvsadm -A " + s.Option() + s.Options()}
-	for i := range s.RealServers {
-		if r := &s.RealServers[i]; r.Weight > 0 {
-			lines = append(lines, Operation{Kind: AddReal, Server: &VirtualServer{Key: s.Key}, Real: r.RealServer}.String())
-		}
-	}
-	if len(lines) == 1 && len(s.RealServers) > 0 {
-		return nil
-	}
-	return lines
-}

@@ -62,19 +62,19 @@ func TestRestart(t *testing.T) {
 		},
 		{
 			name:   "an address without a virtual server",
-			left:   func(m *memory) { m.local[netip.MustParseAddr("10.96.0.99")] = true },
+			left:   func(m *memory) { m.Local[netip.MustParseAddr("10.96.0.99")] = true },
 			wanted: map[string]VirtualServer{"web": web, "mail": mail, "dns": vs("udp 10.96.0.3:53 rr", "10.0.0.5:53")},
 			late:   "ip route del local 10.96.0.99 dev lo table local proto 118 metric 1024",
 		},
 		{
 			name:   "a virtual server without a local address",
-			left:   func(m *memory) { delete(m.local, web.Addr) },
+			left:   func(m *memory) { delete(m.Local, web.Addr) },
 			wanted: map[string]VirtualServer{"web": web, "mail": mail, "dns": vs("udp 10.96.0.3:53 rr", "10.0.0.5:53")},
 			early:  "ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024",
 		},
 		{
 			name:   "an address that a new virtual server needs",
-			left:   func(m *memory) { m.local[netip.MustParseAddr("10.96.0.99")] = true },
+			left:   func(m *memory) { m.Local[netip.MustParseAddr("10.96.0.99")] = true },
 			wanted: map[string]VirtualServer{"web": web, "mail": mail, "dns": vs("udp 10.96.0.3:53 rr", "10.0.0.5:53"), "new": vs("tcp 10.96.0.99:80 rr")},
 			early:  "ipvsadm -A -t 10.96.0.99:80 -s rr",
 		},
@@ -88,7 +88,7 @@ func TestRestart(t *testing.T) {
 		},
 		{
 			name:    "all excluded now, and other tools are in the range",
-			left:    func(m *memory) { m.local[netip.MustParseAddr("10.96.0.99")] = true },
+			left:    func(m *memory) { m.Local[netip.MustParseAddr("10.96.0.99")] = true },
 			exclude: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/24"), netip.MustParsePrefix("192.0.2.0/24")},
 			late: `
 				ip route del local 10.96.0.3 dev lo table local proto 118 metric 1024
@@ -137,7 +137,7 @@ func sortedLines(list Operations) string {
 // TestTakeover checks that, when all drains are over, the kernel has what is wanted and what other tools made.
 func TestTakeover(t *testing.T) {
 	m := leftovers(t)
-	m.local[netip.MustParseAddr("10.96.0.99")] = true
+	m.Local[netip.MustParseAddr("10.96.0.99")] = true
 	e := openMemory(t, m)
 	mustSet(t, e, "web", web)
 	mustSet(t, e, "new", vs("tcp 10.96.0.99:80 rr", "10.0.0.1:80"))
@@ -169,7 +169,7 @@ func TestAddressOfAnEarlierProcessIsNeededElsewhere(t *testing.T) {
 	mustSet(t, e, "mail", with(mail, func(v *VirtualServer) { v.Local = false }))
 	mustSet(t, e, "new", with(mail, func(v *VirtualServer) { v.Port = 26 }))
 	pass(t, e, start())
-	if !m.local[mail.Addr] {
+	if !m.Local[mail.Addr] {
 		t.Error("the address is not local")
 	}
 }
@@ -177,7 +177,7 @@ func TestAddressOfAnEarlierProcessIsNeededElsewhere(t *testing.T) {
 // TestOrphanAddressFails checks that Tick tries again to delete the route of an address that an earlier process left.
 func TestOrphanAddressFails(t *testing.T) {
 	m := newMemory()
-	m.local[web.Addr] = true
+	m.Local[web.Addr] = true
 	e := openMemory(t, m)
 	m.fail = func(Operation) error { return syscall.ENOMEM }
 	if r, err := e.Remove(start()); err == nil || len(r.Failures) != 1 || r.Failures[0].Key.Addr != web.Addr {

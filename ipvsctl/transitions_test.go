@@ -211,10 +211,10 @@ func (w *walk) step(t *testing.T) {
 func interfere(rng *rand.Rand, m *memory) {
 	switch rng.IntN(4) {
 	case 0:
-		clear(m.state)
+		clear(m.State)
 	case 1:
-		for k := range m.state {
-			delete(m.state, k)
+		for k := range m.State {
+			delete(m.State, k)
 			break
 		}
 	case 2:

@@ -15,7 +15,6 @@
 //	apply.go    gives the changes to the kernel
 //	send.go     one transaction: batches, its three outcomes, which service port the kernel refused
 //	repair.go   undoes commits of other processes, now and while no Verdict ran; the periodic check
-//	memory.go   an engine over a kernel in memory, which prints the whole ruleset
 //
 // Below this package, in the folders of the same names:
 //
@@ -23,7 +22,6 @@
 //	inspect   what commands and metrics read
 //	contents  what the tables are to have for service ports
 //	ledger    what is wanted and what the kernel has, by owner
-//	memory    nf_tables in memory
 //	kernel    nf_tables over netlink: batches, dumps, events
 //	program   the chains and sets of the tables, as values
 //	rule      rules, as text and as bytecode

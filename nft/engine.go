@@ -76,11 +76,17 @@ func open(o Options) (*Engine, error) {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
-	e := newEngine(c, o)
-	if err := e.tables.Adopt(e.conn); err != nil {
+	e, err := New(c, o)
+	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return e, nil
+}
+
+// New returns an engine over a kernel that need not be that of this host. It reads what an earlier process left there.
+func New(k kernel.NFTables, o Options) (*Engine, error) {
+	e := newEngine(k, o)
+	return e, e.tables.Adopt(k)
 }
 
 // newEngine makes an engine that writes everything at its first Apply.
@@ -101,7 +107,7 @@ func newEngine(k kernel.NFTables, o Options) *Engine {
 func (e *Engine) Watch() (*kernel.Watcher, error) {
 	c, ok := e.conn.(*kernel.Conn)
 	if !ok {
-		return nil, errors.New("watch nf_tables: a kernel in memory has no other processes")
+		return nil, errors.New("watch nf_tables: the engine is not over a socket")
 	}
 	return c.Watch()
 }
@@ -147,6 +153,17 @@ func (e *Engine) SetGlobals(g contents.Globals) {
 		}
 	}
 	e.discard()
+}
+
+// Listing prints what the tables are to have, as nft lists it. To the engine, the kernel has that from now on.
+func (e *Engine) Listing() string {
+	t := &program.Transaction{}
+	for _, tb := range e.tables {
+		tb.Build(t.For(tb.Family), kernel.Existing{})
+		tb.Repaired()
+	}
+	e.tables.WriteStamps(t, e.instance, true, families{true, true})
+	return t.Listing()
 }
 
 // SetElements is how many elements a set or map has. A range counts as two.

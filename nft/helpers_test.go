@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -8,11 +9,43 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/verdict-proxy/verdict/e2e/memkernel"
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
+
+// Memory is an engine over a kernel in memory.
+type Memory struct {
+	*Engine
+	kernel *memkernel.NFTables
+}
+
+// OpenMemory makes an engine over an empty kernel in memory. Equal histories print as equal texts.
+func OpenMemory(o Options) *Memory {
+	m := &Memory{kernel: &memkernel.NFTables{}}
+	o.Instance = cmp.Or(o.Instance, 1)
+	m.Engine, _ = New(m.kernel, o) // nothing is there to be read
+	return m
+}
+
+// Restart makes a second engine over the same kernel, as a new process does.
+func (m *Memory) Restart(o Options) (*Memory, error) {
+	o.Instance = cmp.Or(o.Instance, m.instance+1)
+	e, err := New(m.kernel, o)
+	return &Memory{Engine: e, kernel: m.kernel}, err
+}
+
+func (m *Memory) String() string { return m.kernel.String() }
+
+// Tables reads the kernel in memory.
+func (m *Memory) Tables() *inspect.Tables { return inspect.NewTables(m.kernel, m.kernel.Close) }
+
+// List reads the kernel in memory, as the function List reads the real one.
+func (m *Memory) List(match func(name string) bool) (inspect.Listing, error) {
+	return m.kernel.List(match)
+}
 
 // mustApply hands the collected changes to the kernel.
 func mustApply(t testing.TB, e *Engine) Result {

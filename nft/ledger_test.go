@@ -1,9 +1,7 @@
 package nft
 
 import (
-	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/ledger"
-	"github.com/verdict-proxy/verdict/nft/memory"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/nft/table"
 )
@@ -26,15 +24,7 @@ func (e *Engine) render() string {
 			}
 		}
 	}
-	var b kernel.Batch
-	k := &memory.Kernel{}
-	if err := b.Encode(t); err != nil {
-		return err.Error()
-	}
-	if _, _, err := k.Send(&b); err != nil {
-		return err.Error()
-	}
-	return k.String()
+	return t.Listing()
 }
 
 // copyElement adds an element of another transaction.

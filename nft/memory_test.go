@@ -2,7 +2,6 @@ package nft
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -182,29 +181,6 @@ func TestMemoryFamilies(t *testing.T) {
 	kindsExample().install(t, m.Engine)
 	if text := m.String(); !strings.HasPrefix(text, "table ip6 verdict {") || strings.Contains(text, "table ip ") {
 		t.Fatalf("IPv6 alone: %.100s", text)
-	}
-}
-
-// TestMemoryRecords: what was applied is recorded once, also a first transaction that is so large that it comes in
-// parts.
-func TestMemoryRecords(t *testing.T) {
-	m := OpenMemory(Options{})
-	var texts []string
-	m.Record(func(text string) { texts = append(texts, text) })
-	for i := range 3000 {
-		mustSet(t, m.Engine, scalePort(program.IPv4, i, 10))
-	}
-	first := mustApply(t, m.Engine)
-	want := []string{first.Text()}
-	if first.Bytes < maxBatch {
-		t.Fatalf("%d bytes are one part", first.Bytes)
-	}
-	mustGuard(t, m.Engine, true, "192.0.2.1")
-	want = append(want, "add element ip verdict ipvs-addresses { 192.0.2.1 }\n")
-	m.Delete(program.IPv4, scalePort(program.IPv4, 7, 10).Name)
-	want = append(want, mustApply(t, m.Engine).Text())
-	if !slices.Equal(texts, want) {
-		t.Fatalf("%d transactions were recorded, want %d", len(texts), len(want))
 	}
 }
 

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
@@ -37,5 +38,25 @@ func TestSourceRangesCost(t *testing.T) {
 		if r := mustApply(t, m.Engine); r.Added != 1 || r.Deleted != 1 {
 			t.Errorf("%s: one range changed: %d elements added, %d deleted", f, r.Added, r.Deleted)
 		}
+	}
+}
+
+// TestRestartWithSourceRangesAlone: ports whose frontends have source ranges and no endpoints keep their numbers, so a restart
+// writes nothing of them.
+func TestRestartWithSourceRangesAlone(t *testing.T) {
+	ports := manyPorts(program.IPv4, 0, 3)
+	for i := range ports {
+		ports[i].Cluster, ports[i].Sources = nil, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+		ports[i].Frontends[0] = contents.Frontend{Addr: ports[i].Frontends[0].Addr, Port: 80, Firewalled: true, Refusal: program.Reject}
+	}
+	ports[2].Frontends[0].EndPort = 90
+	m := OpenMemory(Options{})
+	mustSet(t, m.Engine, ports...)
+	mustApply(t, m.Engine)
+	again := restart(t, m)
+	slices.Reverse(ports)
+	mustSet(t, again.Engine, ports...)
+	if text := mustApply(t, again.Engine).Text(); text != "" {
+		t.Errorf("it writes\n%s", text)
 	}
 }

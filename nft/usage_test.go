@@ -4,18 +4,24 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/verdict-proxy/verdict/e2e/memkernel"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // One Service port with two endpoints, in memory: what its transaction changes, and what the tables say then.
-func ExampleOpenMemory() {
-	m := nft.OpenMemory(nft.Options{Families: []program.Family{program.IPv4}})
+func ExampleNew() {
+	k := &memkernel.NFTables{}
+	m, err := nft.New(k, nft.Options{Families: []program.Family{program.IPv4}})
+	if err != nil {
+		panic(err)
+	}
 	if _, err := m.Apply(); err != nil { // the program itself, without any Service
 		panic(err)
 	}
-	err := m.Set(&contents.Port{
+	err = m.Set(&contents.Port{
 		Family: program.IPv4, Name: "default/web:http", Protocol: 6,
 		Cluster: []contents.Endpoint{
 			{Addr: netip.MustParseAddrPort("10.0.1.1:8080"), Local: true},
@@ -32,7 +38,7 @@ func ExampleOpenMemory() {
 	}
 	fmt.Print(result.Text())
 
-	listing, err := m.List(nil)
+	listing, err := inspect.ListFrom(k, []program.Family{program.IPv4}, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -29,7 +29,7 @@ func TestPrimaryAddressesCannotBeRead(t *testing.T) {
 	w.store.MarkSynced()
 	look := func(step, want string) {
 		t.Helper()
-		listing, err := w.rules.List(nil)
+		listing, err := w.rules.kernel.List(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

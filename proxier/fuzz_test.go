@@ -276,7 +276,7 @@ func (m *model) check(t *testing.T, w *world) {
 
 func (m *model) list(t *testing.T, w *world) []inspect.FrontendStatus {
 	t.Helper()
-	got, err := w.rules.List(nil)
+	got, err := w.rules.kernel.List(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,19 +343,15 @@ func (m *model) checkContent(t *testing.T, w *world) {
 		svc, at := m.services[serviceOf(fe.Name)], placeOf(&fe)
 		served[at] = holder{svc, trustIn(svc, at)}
 	}
-	lines, err := w.rules.Content()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range lines {
+	for _, line := range w.rules.kernel.Lines() {
 		if parts := frontendText.FindStringSubmatch(line.Text); parts != nil {
 			is, ok := served[placeIn(line.Family, parts)]
 			if !ok || is.trust < 0 || !m.mayHave(is, placeIn(line.Family, parts), line.Set) {
-				t.Fatalf("%s: the frontend has trust %d (served: %t)\n%s", line, is.trust, ok, m)
+				t.Fatalf("%v: the frontend has trust %d (served: %t)\n%s", line, is.trust, ok, m)
 			}
 		}
 		if line.Set == "cluster-ips" && (!anyAt(served, line.Text) || slices.Contains(m.nodeAddrs, netip.MustParseAddr(line.Text))) {
-			t.Fatalf("%s: no Service has the address alone\n%s", line, m)
+			t.Fatalf("%v: no Service has the address alone\n%s", line, m)
 		}
 	}
 	if i, err := w.rules.FindInterference(); err != nil || !i.Empty() {

@@ -312,7 +312,7 @@ func TestSameObjectsGiveSameRules(t *testing.T) {
 		if err := w.Once(); err != nil {
 			t.Fatal(err)
 		}
-		texts = append(texts, w.rules.String())
+		texts = append(texts, w.rules.kernel.String())
 	}
 	if texts[0] != texts[1] {
 		t.Errorf("the same objects give different rules:\n%s", cmp.Diff(strings.Split(texts[0], "\n"), strings.Split(texts[1], "\n")))

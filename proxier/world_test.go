@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/e2e/memkernel"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/kernel"
@@ -23,7 +24,8 @@ import (
 
 // faulty is the nft engine over a kernel in memory, with faults in between.
 type faulty struct {
-	*nft.Memory
+	*nft.Engine
+	kernel  *memkernel.NFTables
 	mu      sync.Mutex
 	fail    int           // applies to refuse
 	blame   string        // a port that the next apply is refused for
@@ -36,7 +38,12 @@ type faulty struct {
 }
 
 func newFaulty() *faulty {
-	return &faulty{Memory: nft.OpenMemory(nft.Options{}), sets: map[string]int{}}
+	k := &memkernel.NFTables{}
+	e, err := nft.New(k, nft.Options{Instance: 1}) // equal histories print as equal texts
+	if err != nil {
+		panic(err) // this kernel refuses no reading
+	}
+	return &faulty{Engine: e, kernel: k, sets: map[string]int{}}
 }
 
 func (f *faulty) Set(p *contents.Port) error {
@@ -44,11 +51,11 @@ func (f *faulty) Set(p *contents.Port) error {
 		return errors.New("too many endpoints")
 	}
 	f.sets[p.Name]++
-	return f.Memory.Set(p)
+	return f.Engine.Set(p)
 }
 
 func (f *faulty) FindInterference() (kernel.Interference, error) {
-	i, err := f.Memory.FindInterference()
+	i, err := f.Engine.FindInterference()
 	i.Structure = i.Structure || f.missing
 	return i, err
 }
@@ -66,20 +73,20 @@ func (f *faulty) Apply() (nft.Result, error) {
 		f.fail--
 		return nft.Result{Outcome: kernel.Rejected}, errors.New("injected: the kernel refuses")
 	}
-	return f.Memory.Apply()
+	return f.Engine.Apply()
 }
 
 func (f *faulty) Repair(i kernel.Interference) (nft.Result, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.repairs++
-	return f.Memory.Repair(i)
+	return f.Engine.Repair(i)
 }
 
 // frontends lists the addresses of each service port in the kernel, sorted.
 func (f *faulty) frontends(t *testing.T) map[string][]string {
 	t.Helper()
-	listing, err := f.List(nil)
+	listing, err := f.kernel.List(nil)
 	if errors.Is(err, kernel.ErrNoTables) {
 		return nil
 	}
@@ -96,7 +103,7 @@ func (f *faulty) frontends(t *testing.T) map[string][]string {
 // endpoints lists the endpoints of a service port in the kernel.
 func (f *faulty) endpoints(t *testing.T, port string) (out []string) {
 	t.Helper()
-	listing, err := f.List(func(name string) bool { return name == port })
+	listing, err := f.kernel.List(func(name string) bool { return name == port })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,18 +17,16 @@ const (
 	exitTrouble = 2
 )
 
-const diffHelp = `Compare what "verdict run" with the same flags would write with what the kernel has, element by
-element. Nothing is changed.
+const diffHelp = `Print what "verdict run" with the same flags would write now, as nft commands: what the kernel lacks, and what it should not
+have. Nothing is changed.
 
-A line with "-" is in the kernel and should not be. A line with "+" should be in the kernel and is not. The lines are
-in nft syntax, or commands of ipvsadm. In the place of numbers, which each process gives anew, there is the name of
-the service port in angle brackets: <default/web:http> is its cluster pool, <default/web:http local> its local pool.
-"# 3 slots" is a weight.
+The command starts as the daemon does: it reads the tables, gives service ports the numbers that they have there, and compares
+each element, rule and set. An element that names no service port has its name in a comment behind it. Changes of IPVS follow as
+commands of ipvsadm and ip, in comments.
 
-Not compared: numbers of pools, classes and hash tables, the order of slots, affinity entries and tokens, endpoints and
-clients that packets noted (the sets unanswered, refusing and held-back), counters, chains of classes, the stamp of the
-latest transaction, guards of addresses of IPVS and their local routes, and real servers with weight 0, which drain. Rules are compared by the fingerprint of the program, and by the number and a
-digest of the rules in each chain.
+Left out is what the daemon keeps for later: chains of classes and of prefix lengths that nothing needs now. Affinity entries,
+counters, and the endpoints and clients that packets noted (the sets unanswered, refusing and held-back) are not compared. Rules
+are compared by a digest of their bytecode.
 
 A change that the daemon is about to apply is a difference as well: run the command again after a moment. Pass the
 flags that the daemon has; another --cluster-cidr, for example, is a difference.
@@ -42,7 +40,7 @@ func newDiff() *cobra.Command {
 	quiet := false
 	cmd := &cobra.Command{
 		Use:   "diff",
-		Short: "Compare the kernel with what Services and endpoints ask for",
+		Short: "Print, as nft commands, what the kernel lacks of what Services ask for",
 		Long:  diffHelp,
 		Example: `  verdict diff --kubeconfig /etc/kubernetes/kubelet.conf --cluster-cidr 10.244.0.0/16
   verdict diff --manifests /etc/verdict/manifests
@@ -55,15 +53,11 @@ func newDiff() *cobra.Command {
 		if err := flags.Prepare(&s); err != nil {
 			return err
 		}
-		r, err := dryrun.New(&s, &o, logging.New(cmd.ErrOrStderr(), &s))
-		if err != nil {
-			return err
-		}
 		out := cmd.OutOrStdout()
 		if quiet {
 			out = io.Discard
 		}
-		differs, err := r.Diff(cmd.Context(), out, cmd.ErrOrStderr())
+		differs, err := dryrun.Diff(cmd.Context(), &s, &o, logging.New(cmd.ErrOrStderr(), &s), out, cmd.ErrOrStderr())
 		switch {
 		case err != nil:
 			return flags.ExitError{Code: exitTrouble, Text: "compare: " + logging.OneLine(err)}

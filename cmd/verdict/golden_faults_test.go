@@ -23,6 +23,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/dryrun"
+	"github.com/verdict-proxy/verdict/cmd/verdict/ipvs"
+	"github.com/verdict-proxy/verdict/e2e/memkernel"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/kernel"
@@ -117,7 +119,9 @@ func settle(ctx context.Context, r *dryrun.Renderer, f *faults) (contents string
 	})
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error)
-	go func() { ended <- r.NewLoop(faultyDataplane(r, f)).Run(ctx) }()
+	tables, servers := &memkernel.NFTables{}, memkernel.NewIPVS()
+	plane, err := faultyDataplane(r, f, tables, servers)
+	go func() { ended <- r.NewLoop(plane).Run(ctx) }()
 	r.Store.SetHostAddresses(slices.SortedFunc(slices.Values(r.Addresses), netip.Addr.Compare))
 	for _, dir := range append([]string{r.Settings.Manifests}, r.Options.Then...) {
 		err = errors.Join(err, manifests.Load(dir))
@@ -131,7 +135,7 @@ func settle(ctx context.Context, r *dryrun.Renderer, f *faults) (contents string
 	}
 	stop()
 	err = errors.Join(err, <-ended)
-	return withoutSpares(stampElement.ReplaceAllString(r.Memory.String(), "")), err
+	return withoutSpares(stampElement.ReplaceAllString(tables.String(), "")) + servers.String(), err
 }
 
 // sleep returns when the loop waits again, so that what it wrote may be read.
@@ -194,16 +198,16 @@ func spareClasses(dispatch string, used map[string]bool) (text string, spare map
 	return text, spare
 }
 
-// faultyDataplane returns a dataplane over the memory of the renderer, with faults in between.
-func faultyDataplane(r *dryrun.Renderer, f *faults) *dataplane.Dataplane {
-	o := dataplane.Options{
-		Ruleset:    &faultyRuleset{Ruleset: r.Memory.Ruleset, faults: f},
-		Scheduling: r.Scheduling(),
+// faultyDataplane returns a dataplane over kernels in memory, with faults in between.
+func faultyDataplane(r *dryrun.Renderer, f *faults, tables *memkernel.NFTables, servers *memkernel.IPVS) (*dataplane.Dataplane, error) {
+	rules, err := nft.New(tables, nft.Options{Instance: 1})
+	o := dataplane.Options{Ruleset: &faultyRuleset{Ruleset: rules, faults: f}, Scheduling: r.Scheduling()}
+	if o.Scheduling.Available != nil {
+		balancer, ipvsErr := ipvsctl.New(ipvs.Options(r.Settings), servers)
+		err = errors.Join(err, ipvsErr)
+		o.Balancer = &faultyBalancer{Balancer: balancer, faults: f}
 	}
-	if r.Memory.Servers != nil {
-		o.Balancer = &faultyBalancer{Balancer: r.Memory.Servers, faults: f}
-	}
-	return dataplane.New(o)
+	return dataplane.New(o), err
 }
 
 // faults decides which operations fail.

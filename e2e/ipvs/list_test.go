@@ -33,8 +33,8 @@ func diffOfVirtualServers(b *bed) {
 	}
 	at, end := netip.AddrPortFrom(b.vip, 80).String(), netip.AddrPortFrom(lab.PodAddress(b.family, "b"), 8080).String()
 	got := b.node("sh", "-c", "ipvsadm -d -t "+at+" -r "+end+" && "+diff)
-	want := "+ipvsadm -a -t " + at + " -r " + end
-	if !strings.Contains(got, want) || !strings.HasSuffix(got, "exit code 1\n") || strings.Contains(got, "\n-") {
+	want := "# ipvsadm -a -t " + at + " -r " + end
+	if !strings.Contains(got, want) || !strings.HasSuffix(got, "exit code 1\n") || strings.Contains(got, " -d ") {
 		b.Errorf("diff without a real server lacks %q:\n%s", want, got)
 	}
 }

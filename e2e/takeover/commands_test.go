@@ -92,14 +92,14 @@ func (b *bed) checkDiff(t *testing.T, daemon *lab.Process) {
 	lab.Must(t, b.plane.Put(t.Context(), s))
 	got, exit := b.command(t, diff...)
 	gone, come := lab.PodAddress(lab.IPv4, "c").String(), lab.PodAddress(lab.IPv4, "b").String()
-	if exit != 1 || !hasDifference(got, "-", gone) || !hasDifference(got, "+", come) || hasDifference(got, "+", gone) {
+	if exit != 1 || !hasDifference(got, "delete element", gone) || !hasDifference(got, "add element", come) || hasDifference(got, "add element", gone) {
 		t.Errorf("diff after a change: exit code %d\n%s", exit, got)
 	}
 }
 
-func hasDifference(text, mark, word string) bool {
+func hasDifference(text, verb, word string) bool {
 	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, mark) && strings.Contains(line, word) {
+		if strings.HasPrefix(line, verb) && strings.Contains(line, word) {
 			return true
 		}
 	}

@@ -100,7 +100,7 @@ func (fe *listed) note(says program.Says, e *kernel.Found) {
 }
 
 func (fe *listed) served(e *kernel.Found) {
-	number, ok := numberOf(e.Data)
+	number, ok := e.Number()
 	if !ok {
 		return
 	}
@@ -147,7 +147,7 @@ func (t *table) poolOf(fe *listed, number uint32) ([]EndpointStatus, error) {
 // class is the class of a pool, and the comment of the pool. The kernel has no pool without slots: then the class is empty.
 func (t *table) class(number uint32) (c program.Class, name string, err error) {
 	pool, found, err := t.find(program.Pools, words(number))
-	class, ok := numberOf(pool.Data)
+	class, ok := pool.Number()
 	if err != nil || !found || !ok {
 		return c, "", err
 	}
@@ -178,7 +178,7 @@ func (t *table) slots(number uint32, c program.Class, only ...uint32) (out []net
 	case c.Affinity > 0:
 		var tokens []uint32
 		err := t.row(set, number, c.Size, only, func(data []byte) {
-			if token, ok := numberOf(data); ok {
+			if token, ok := kernel.Number(data); ok {
 				tokens = append(tokens, token)
 			}
 		})
@@ -188,13 +188,11 @@ func (t *table) slots(number uint32, c program.Class, only ...uint32) (out []net
 		return t.follow(number, tokens...)
 	case c.Hashed():
 		found, _, err := t.find(program.HashTables, words(number))
-		value, ok := numberOf(found.Data)
+		value, ok := found.Number()
 		if err != nil || !ok {
 			return nil, err
 		}
-		if number, port = value&program.TableMask, uint16(value&program.PortMask); port != 0 {
-			set = program.HashSlots
-		}
+		set, number, port = program.TableOf(value)
 	}
 	err = t.row(set, number, c.Size, only, func(data []byte) {
 		if at, ok := program.EndpointOf(t.family, data); ok {

@@ -9,7 +9,6 @@
 // Listings:
 //
 //	list.go         both tables: frontends with their pools or only with their counters; what an earlier process left in the kernel
-//	content.go      both tables, without the numbers that are local to a process
 //	metrics.go      for metrics: the affinity map, and endpoints that the kernel noticed
 //
 // One question about few elements:

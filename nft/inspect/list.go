@@ -70,7 +70,7 @@ func dialed[T any](o kernel.Options, read func(*kernel.Conn) (T, error)) (out T,
 	return out, err
 }
 
-// ListFrom does the same with any reader, such as a kernel in memory.
+// ListFrom does the same with any reader.
 func ListFrom(k kernel.Reader, families []program.Family, match func(string) bool) (out Listing, err error) {
 	torn, err := whole(k, func() error {
 		out = Listing{}

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -134,7 +133,7 @@ func (t *table) note(set program.SetID, key []byte, e *kernel.Found) {
 // found describes an element that was looked up.
 func (t *table) found(set program.SetID, key []byte, e *kernel.Found) Look {
 	d := &t.defs[set]
-	number, _ := numberOf(e.Data)
+	number, _ := e.Number()
 	return Look{
 		Set: set, Key: d.KeyText(key), Element: elementText(d, *e), Found: true, Label: e.Comment, Number: number, Expires: e.Expires,
 	}
@@ -168,11 +167,8 @@ func (t *table) lookRange(set program.SetID, key []byte, text string) (Look, err
 
 // elementText is the element as nft lists it, without the values of counters and timeouts.
 func elementText(d *program.Set, found kernel.Found) string {
-	e := program.Element{KeyLen: uint8(len(found.Key)), DataLen: uint8(len(found.Data)), Label: found.Comment}
-	if d.LeadsToChains() {
-		e.Label, e.DataLen = string(found.Data), 0
-	}
-	return e.Text(d, slices.Concat(found.Key, found.Data))
+	var b program.Builder
+	return found.Element(d, &b).Text(d, b.Arena)
 }
 
 // words is a key of numbers.
@@ -182,13 +178,6 @@ func words(list ...uint32) []byte {
 		b.Word(n)
 	}
 	return b.Arena
-}
-
-func numberOf(data []byte) (n uint32, ok bool) {
-	if len(data) != 4 {
-		return 0, false
-	}
-	return binary.NativeEndian.Uint32(data), true
 }
 
 // addrRange is a range of addresses.

@@ -9,8 +9,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// NFTables is what the engine needs of nf_tables: a netlink socket (conn), or a model in memory (Kernel). Tests
-// inject faults between the engine and its kernel.
+// NFTables is what the engine needs of nf_tables. Conn is the real one. Tests inject faults between the engine and its kernel.
 type NFTables interface {
 	// Send applies a batch as a whole, or nothing of it.
 	Send(*Batch) (Outcome, *nlmsg.Ack, error)

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -194,6 +195,29 @@ type Found struct {
 	IntervalEnd bool
 	Packets     uint64        // of its counter
 	Expires     time.Duration // from now; 0: never
+}
+
+// Number is the data, if that is a number.
+func (f *Found) Number() (uint32, bool) { return Number(f.Data) }
+
+// Number reads a key or data that is a number.
+func Number(b []byte) (n uint32, ok bool) {
+	if len(b) != 4 {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint32(b), true
+}
+
+// Element is the element without the values of counters and timeouts, with its bytes in an arena.
+func (f *Found) Element(d *program.Set, b *program.Builder) program.Element {
+	e := program.Element{Offset: b.Mark(), KeyLen: uint8(len(f.Key)), DataLen: uint8(len(f.Data)), Label: f.Comment}
+	b.Arena = append(b.Arena, f.Key...)
+	if d.LeadsToChains() {
+		e.Label, e.DataLen = string(f.Data), 0
+	} else {
+		b.Arena = append(b.Arena, f.Data...)
+	}
+	return e
 }
 
 func (f *Found) Clone() Found {

@@ -26,4 +26,5 @@
 // How parts are compared, and how they change:
 //
 //	transaction.go  the changes to both tables, or to one
+//	listing.go      prints a transaction that makes tables as nft lists them
 package program

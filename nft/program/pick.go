@@ -163,6 +163,15 @@ const (
 	MaxTables  = 1 << 15 // of a family; the other half of the numbers is for tables that leave
 )
 
+// TableOf reads the data of a pool in the map hash-tables: the map with the slots of its table, the number that their keys begin
+// with, and the target port. If that is 0, the slots have ports.
+func TableOf(value uint32) (slots SetID, number uint32, port uint16) {
+	if slots = Endpoints; value&PortMask != 0 {
+		slots = HashSlots
+	}
+	return slots, value & TableMask, uint16(value & PortMask)
+}
+
 func (d Draw) TableChainName() string { return TablePrefix + d.String() }
 
 // TableChain translates by the table in the scratch number. The last two rules are for a packet whose table gets

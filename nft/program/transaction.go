@@ -205,6 +205,13 @@ func (t *Transaction) Elements() (added, deleted int) {
 
 // String prints the transaction as a script for "nft -f", one line for each change, in the order of the batch.
 func (t *Transaction) String() string {
+	return t.Print(noNote)
+}
+
+func noNote(Family, SetID, *Element, []byte) string { return "" }
+
+// Print does the same, with a note behind each element that is no range of addresses.
+func (t *Transaction) Print(note func(f Family, id SetID, e *Element, arena []byte) string) string {
 	var b strings.Builder
 	for _, o := range t.Before {
 		fmt.Fprintln(&b, o)
@@ -212,7 +219,7 @@ func (t *Transaction) String() string {
 	for _, verb := range []string{"delete", "add"} {
 		for _, f := range Families() {
 			for id := range SetCount {
-				for _, line := range t.elementLines(verb, f, id, math.MaxInt) {
+				for _, line := range t.elementLines(verb, f, id, math.MaxInt, note) {
 					fmt.Fprintln(&b, line)
 				}
 			}
@@ -228,15 +235,17 @@ func (t *Transaction) String() string {
 func (t *Transaction) Head(most int) (lines []string) {
 	for _, f := range Families() {
 		for id := range SetCount {
-			lines = append(lines, t.elementLines("delete", f, id, most-len(lines))...)
-			lines = append(lines, t.elementLines("add", f, id, most-len(lines))...)
+			lines = append(lines, t.elementLines("delete", f, id, most-len(lines), noNote)...)
+			lines = append(lines, t.elementLines("add", f, id, most-len(lines), noNote)...)
 		}
 	}
 	return lines
 }
 
 // elementLines prints the first deletions or additions of a set. It leaves out the stamp, which is in each transaction.
-func (t *Transaction) elementLines(verb string, f Family, id SetID, most int) (lines []string) {
+func (t *Transaction) elementLines(
+	verb string, f Family, id SetID, most int, note func(Family, SetID, *Element, []byte) string,
+) (lines []string) {
 	c := &t.Changes[f.Index()][id]
 	list := c.Add
 	if verb == "delete" {
@@ -247,8 +256,12 @@ func (t *Transaction) elementLines(verb string, f Family, id SetID, most int) (l
 	}
 	defs := Program{Family: f}.Sets()
 	d := &defs[id]
-	for _, text := range ElementTexts(d, list[:min(len(list), most)], t.Arena) {
-		lines = append(lines, fmt.Sprintf("%s element %s %s %s { %s }", verb, f, TableName, d.Name, text))
+	for i, text := range ElementTexts(d, list[:min(len(list), most)], t.Arena) {
+		behind := ""
+		if !d.Interval {
+			behind = note(f, id, &list[i], t.Arena)
+		}
+		lines = append(lines, fmt.Sprintf("%s element %s %s %s { %s }%s", verb, f, TableName, d.Name, text, behind))
 	}
 	return lines
 }

@@ -2,9 +2,12 @@ package table
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/nft/contents/elements"
 	"github.com/verdict-proxy/verdict/nft/contents/hashing"
@@ -34,31 +37,52 @@ func (r *imageReader) readStamps() error {
 	return r.kernel.DumpElements(r.family, program.Generation.Name(), func(e kernel.Found) { r.stamps = append(r.stamps, e.Clone()) })
 }
 
-// numbers reads a map from numbers to numbers.
-func (r *imageReader) numbers(set string, each func(number, data uint32, comment string)) error {
-	return r.kernel.DumpElements(r.family, set, func(e kernel.Found) {
-		if len(e.Key) == 4 && len(e.Data) == 4 {
-			each(binary.NativeEndian.Uint32(e.Key), binary.NativeEndian.Uint32(e.Data), e.Comment)
+// numbers reads a map whose keys are numbers.
+func (r *imageReader) numbers(id program.SetID, each func(number uint32, e *kernel.Found)) error {
+	return r.kernel.DumpElements(r.family, id.Name(), func(e kernel.Found) {
+		if number, ok := kernel.Number(e.Key); ok {
+			each(number, &e)
 		}
 	})
 }
 
 func (r *imageReader) readPools() error {
-	return r.numbers(program.Pools.Name(), func(number, data uint32, comment string) {
-		r.ClassOf[number], r.Names[number] = data>>program.PoolBits, comment
+	return r.numbers(program.Pools, func(number uint32, e *kernel.Found) {
+		if class, ok := e.Number(); ok {
+			r.ClassOf[number], r.Names[number] = class>>program.PoolBits, e.Comment
+		}
 	})
 }
 
+// readFirewalled reads the numbers of frontends with source ranges. A version that did not have the sets had no such frontends.
+func (r *imageReader) readFirewalled() error {
+	for _, id := range []program.SetID{program.Firewalled, program.RangeFirewalled} {
+		err := r.kernel.DumpElements(r.family, id.Name(), func(e kernel.Found) {
+			if n, ok := e.Number(); ok && r.Names[n&program.PoolMask] == "" {
+				r.Names[n&program.PoolMask] = e.Comment
+			}
+		})
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return nil
+}
+
 func (r *imageReader) readClasses() error {
-	return r.kernel.DumpElements(r.family, program.Dispatch.Name(), func(e kernel.Found) {
-		if c, ok := program.ParseClass(string(e.Data)); ok && len(e.Key) == 4 {
-			r.Classes[binary.NativeEndian.Uint32(e.Key)>>program.PoolBits] = c
+	return r.numbers(program.Dispatch, func(number uint32, e *kernel.Found) {
+		if c, ok := program.ParseClass(string(e.Data)); ok {
+			r.Classes[number>>program.PoolBits] = c
 		}
 	})
 }
 
 func (r *imageReader) readHashed() error {
-	return r.numbers(program.HashTables.Name(), func(number, data uint32, _ string) { r.Hashed[number] = data })
+	return r.numbers(program.HashTables, func(number uint32, e *kernel.Found) {
+		if table, ok := e.Number(); ok {
+			r.Hashed[number] = table
+		}
+	})
 }
 
 // dumpLimit is the largest number of slots that are read with one dump. A dump takes time by the square of the number,
@@ -75,11 +99,8 @@ func (r *imageReader) readRows() error {
 		wanted[id], im.Rows[id] = map[uint32]uint32{}, map[uint32]elements.Row{}
 	}
 	wantTable := func(value, slots uint32) {
-		if value&program.PortMask == 0 {
-			wanted[program.Endpoints][value] = slots
-		} else {
-			wanted[program.HashSlots][value&program.TableMask] = slots
-		}
+		id, number, _ := program.TableOf(value)
+		wanted[id][number] = slots
 	}
 	for number, value := range im.Hashed {
 		if hashing.IsMark(number) {

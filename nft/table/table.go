@@ -157,7 +157,7 @@ func (tb *Table) readImage(k kernel.NFTables) (*imageReader, error) {
 		return nil, err
 	}
 	r := &imageReader{Image: elements.NewImage(), kernel: k, family: tb.Family, generation: generation}
-	for _, read := range []func() error{r.readStamps, r.readPools, r.readClasses, r.readHashed, r.readRows} {
+	for _, read := range []func() error{r.readStamps, r.readPools, r.readFirewalled, r.readClasses, r.readHashed, r.readRows} {
 		err = read()
 		if errors.Is(err, unix.ENOENT) {
 			return nil, nil

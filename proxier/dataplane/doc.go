@@ -72,5 +72,4 @@
 //	totals.go         counts of what is served, and what is remembered of a Service
 //	dataplane.go      the Dataplane: Set, Delete, SetEnvironment
 //	apply.go          Apply, Compare, Repair, RepairMore and Tick: the order between the engines
-//	memory.go         a Dataplane over engines in memory
 package dataplane

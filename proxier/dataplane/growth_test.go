@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -26,7 +25,7 @@ func stickyPlan(number int, timeout time.Duration) *plan.Service {
 // TestReplanWhenThereIsRoom: a Service that met a shared limit is named when there is room, and not before; a Service
 // that is gone, or has changed its wish, is not named.
 func TestReplanWhenThereIsRoom(t *testing.T) {
-	d := New(Options{Ruleset: nft.OpenMemory(nft.Options{})})
+	d := New(Options{Ruleset: inMemory()})
 	const timeouts = 8 // those that nft serves exactly, beside its rungs
 	for i := range timeouts + 3 {
 		problems := d.Set(stickyPlan(i, time.Duration(100+i)*time.Second))
@@ -60,7 +59,7 @@ func TestReplanWhenThereIsRoom(t *testing.T) {
 
 // TestLimitedIsCounted: the totals count a port that is served less well than asked for.
 func TestLimitedIsCounted(t *testing.T) {
-	d := New(Options{Ruleset: nft.OpenMemory(nft.Options{})})
+	d := New(Options{Ruleset: inMemory()})
 	planned := stickyPlan(1, time.Hour)
 	for i := range 5000 {
 		addr := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
@@ -83,7 +82,7 @@ func TestLimitedIsCounted(t *testing.T) {
 func BenchmarkWaiting(b *testing.B) {
 	for _, n := range []int{400, 4000, 40_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			d := New(Options{Ruleset: nft.OpenMemory(nft.Options{})})
+			d := New(Options{Ruleset: inMemory()})
 			for i := range n {
 				d.Set(stickyPlan(i, time.Duration(100+i)*time.Second))
 			}

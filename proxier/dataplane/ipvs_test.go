@@ -10,6 +10,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -179,13 +180,13 @@ func TestOnlyWhatIPVSRefusesLosesItsGuard(t *testing.T) {
 func TestForeignVirtualServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, false)
-		w.balancer.PutForeign(ipvsctl.VirtualServer{Key: webKey(), Scheduler: "rr"})
+		w.balancer.kernel.Put(wire.Server{Key: webKey(), Header: wire.Header{Scheduler: "rr"}})
 		w.ask("lc")
 		w.pass(t, "foreign", "add, apply, remove")
 		if !strings.Contains(w.problem(), "another tool has made this virtual server; nft serves this port") {
 			t.Errorf("problems: %q", w.problem())
 		}
-		w.balancer.DeleteServer(webKey())
+		delete(w.balancer.kernel.State, webKey())
 		time.Sleep(obstaclePeriod)
 		w.tick()
 		w.wantServed(t, "gone", "ipvs")
@@ -297,7 +298,7 @@ func TestEndOfABalancedService(t *testing.T) {
 	if len(w.balancer.wanted)+len(w.ipvs.services) != 0 || w.Totals() != (AllTotals{}) {
 		t.Errorf("remains: %v, %v, %v", w.balancer.wanted, w.ipvs.services, w.Totals())
 	}
-	listing, err := w.rules.List(nil)
+	listing, err := w.rules.kernel.List(nil)
 	if err != nil || len(listing.Frontends) > 0 {
 		t.Errorf("frontends %v, error %v", listing.Frontends, err)
 	}
@@ -364,7 +365,7 @@ func TestRangesStayInNFT(t *testing.T) {
 	w.set(web)
 	w.apply()
 	w.wantServed(t, "a range", "nft")
-	if text := w.rules.String(); !strings.Contains(text, "10.96.0.1 . tcp . 80-90 comment") || !strings.Contains(text, "0:2 . 1 : 10.0.0.2") {
+	if text := w.rules.kernel.String(); !strings.Contains(text, "10.96.0.1 . tcp . 80-90 comment") || !strings.Contains(text, "0:2 . 1 : 10.0.0.2") {
 		t.Errorf("the range or its endpoints without ports are missing:\n%s", text)
 	}
 	const random = "needs IPVS (which has no ranges of ports); endpoints are picked at random, by weight"

@@ -17,7 +17,7 @@ import (
 
 // pickyRuleset refuses to write everything while it has one service port, as the kernel might.
 type pickyRuleset struct {
-	*nft.Memory
+	*rulesInMemory
 	refuses string
 	has     bool
 	full    bool // the next Apply writes everything
@@ -25,18 +25,18 @@ type pickyRuleset struct {
 
 func (r *pickyRuleset) Set(p *contents.Port) error {
 	r.has = r.has || p.Name == r.refuses
-	return r.Memory.Set(p)
+	return r.rulesInMemory.Set(p)
 }
 
 func (r *pickyRuleset) Delete(f program.Family, name string) {
 	r.has = r.has && name != r.refuses
-	r.Memory.Delete(f, name)
+	r.rulesInMemory.Delete(f, name)
 }
 
 func (r *pickyRuleset) Apply() (nft.Result, error) {
 	if !r.has {
 		r.full = false
-		return r.Memory.Apply()
+		return r.rulesInMemory.Apply()
 	}
 	rejected := nft.Result{Outcome: kernel.Rejected, Full: r.full}
 	if !r.full {
@@ -69,7 +69,7 @@ func settle(t *testing.T, d *Dataplane, set func() []string) (problems []string)
 // again after 1 minute, after 2, and so on, until the kernel takes it.
 func TestQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rules := &pickyRuleset{Memory: nft.OpenMemory(nft.Options{}), refuses: "default/svc-2:http"}
+		rules := &pickyRuleset{rulesInMemory: inMemory(), refuses: "default/svc-2:http"}
 		d := New(Options{Ruleset: rules})
 		set := func() (problems []string) {
 			for i := range 4 {
@@ -81,7 +81,7 @@ func TestQuarantine(t *testing.T) {
 		}
 		served := func(want ...bool) {
 			t.Helper()
-			text := rules.String()
+			text := rules.kernel.String()
 			for i, name := range []string{"default/svc-1:http", "default/svc-2:http"} {
 				if strings.Contains(text, name) != want[i] {
 					t.Errorf("%s is served: %t", name, !want[i])
@@ -122,7 +122,7 @@ func TestQuarantine(t *testing.T) {
 
 // TestQuarantineEndsWithTheService: nothing of a deleted Service is kept.
 func TestQuarantineEndsWithTheService(t *testing.T) {
-	rules := &pickyRuleset{Memory: nft.OpenMemory(nft.Options{}), refuses: "default/svc-2:http", full: true}
+	rules := &pickyRuleset{rulesInMemory: inMemory(), refuses: "default/svc-2:http", full: true}
 	d := New(Options{Ruleset: rules})
 	d.Set(stickyPlan(2, 0))
 	if r := d.Apply(); len(r.Replan) != 1 || len(d.quarantine) != 1 {

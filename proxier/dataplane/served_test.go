@@ -29,7 +29,7 @@ func TestRenamedPort(t *testing.T) {
 		w.set(web)
 		w.apply()
 		tables := func() string { // without the stamp
-			_, text, _ := strings.Cut(w.rules.String(), "map services")
+			_, text, _ := strings.Cut(w.rules.kernel.String(), "map services")
 			return text
 		}
 		before := tables()

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/config"
-	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -35,7 +34,7 @@ func hashAt(ports, endpoints int, differ bool) *plan.Service {
 }
 
 func hashingDataplane() *Dataplane {
-	return New(Options{Ruleset: nft.OpenMemory(nft.Options{}), Scheduling: Scheduling{Backend: config.BackendNFT}})
+	return New(Options{Ruleset: inMemory(), Scheduling: Scheduling{Backend: config.BackendNFT}})
 }
 
 // TestHashBudget: a Service cannot make more slots than its budget. The ports that fit keep their hash tables.

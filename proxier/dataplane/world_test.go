@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/e2e/memkernel"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/contents"
@@ -24,9 +25,39 @@ type journal []string
 
 func (j *journal) note(format string, args ...any) { *j = append(*j, fmt.Sprintf(format, args...)) }
 
+// rulesInMemory is the nft engine over a kernel in memory.
+type rulesInMemory struct {
+	*nft.Engine
+	kernel *memkernel.NFTables
+}
+
+func inMemory() *rulesInMemory { return rulesOver(&memkernel.NFTables{}) }
+
+func rulesOver(k *memkernel.NFTables) *rulesInMemory {
+	e, err := nft.New(k, nft.Options{})
+	if err != nil {
+		panic(err) // this kernel refuses no reading
+	}
+	return &rulesInMemory{e, k}
+}
+
+// serversInMemory is the IPVS engine over a kernel in memory.
+type serversInMemory struct {
+	*ipvsctl.Engine
+	kernel *memkernel.IPVS
+}
+
+func serversOver(k *memkernel.IPVS) *serversInMemory {
+	e, err := ipvsctl.New(options(), k)
+	if err != nil {
+		panic(err) // this kernel refuses no reading
+	}
+	return &serversInMemory{e, k}
+}
+
 // ruleset is the nft engine in memory, with a journal and with faults.
 type ruleset struct {
-	*nft.Memory
+	*rulesInMemory
 	journal *journal
 	fail    int  // applies to refuse
 	refuse  bool // guards
@@ -40,7 +71,7 @@ func (r *ruleset) Guard(addrs []netip.Addr) (bool, error) {
 	if len(addrs) > 0 {
 		r.journal.note("guard %v", addrs)
 	}
-	return r.Memory.Guard(addrs)
+	return r.rulesInMemory.Guard(addrs)
 }
 
 func (r *ruleset) Unguard(addrs []netip.Addr) {
@@ -50,7 +81,7 @@ func (r *ruleset) Unguard(addrs []netip.Addr) {
 			r.stuck, r.fail = false, 1
 		}
 	}
-	r.Memory.Unguard(addrs)
+	r.rulesInMemory.Unguard(addrs)
 }
 
 func (r *ruleset) Apply() (nft.Result, error) {
@@ -60,12 +91,12 @@ func (r *ruleset) Apply() (nft.Result, error) {
 		return nft.Result{Outcome: kernel.Rejected}, errors.New("injected: the kernel refuses")
 	}
 	r.journal.note("apply")
-	return r.Memory.Apply()
+	return r.rulesInMemory.Apply()
 }
 
 // balancer is the IPVS engine in memory, with a journal and with faults.
 type balancer struct {
-	*ipvsctl.Memory
+	*serversInMemory
 	journal *journal
 	refuse  string // part of a name whose virtual servers the kernel refuses
 	fail    error  // of Remove and Tick
@@ -81,7 +112,7 @@ func (b *balancer) Set(name string, servers []ipvsctl.VirtualServer) error {
 			servers[i].Scheduler = "unknown" // which the kernel refuses when Add comes
 		}
 	}
-	return b.Memory.Set(name, servers)
+	return b.serversInMemory.Set(name, servers)
 }
 
 func (b *balancer) refuses(name string) bool {
@@ -90,22 +121,22 @@ func (b *balancer) refuses(name string) bool {
 
 func (b *balancer) Delete(name string) {
 	delete(b.wanted, name)
-	b.Memory.Delete(name)
+	b.serversInMemory.Delete(name)
 }
 
 func (b *balancer) Add(now time.Time) (ipvsctl.Result, error) {
 	b.journal.note("add")
-	return b.Memory.Add(now)
+	return b.serversInMemory.Add(now)
 }
 
 func (b *balancer) Remove(now time.Time) (ipvsctl.Result, error) {
 	b.journal.note("remove")
-	r, err := b.Memory.Remove(now)
+	r, err := b.serversInMemory.Remove(now)
 	return b.faulty(r, err)
 }
 
 func (b *balancer) Tick(now time.Time) (ipvsctl.Result, error) {
-	return b.faulty(b.Memory.Tick(now))
+	return b.faulty(b.serversInMemory.Tick(now))
 }
 
 func (b *balancer) faulty(r ipvsctl.Result, err error) (ipvsctl.Result, error) {
@@ -141,17 +172,15 @@ var web = state.Name{Namespace: "default", Name: "web"}
 func newWorld(t *testing.T, first bool) *world {
 	t.Helper()
 	w := &world{problems: map[state.Name][]state.Problem{}, services: map[state.Name]*plan.Service{}}
-	w.rules = &ruleset{Memory: nft.OpenMemory(nft.Options{}), journal: &w.journal}
+	w.rules = &ruleset{rulesInMemory: inMemory(), journal: &w.journal}
 	if !first {
 		w.rules.SetGlobals(contents.Globals{IPVS: true})
-		_, err := w.rules.Memory.Apply()
-		again, restartErr := w.rules.Restart(nft.Options{})
-		if err := errors.Join(err, restartErr); err != nil {
+		if _, err := w.rules.rulesInMemory.Apply(); err != nil {
 			t.Fatal(err)
 		}
-		w.rules.Memory = again
+		w.rules.rulesInMemory = rulesOver(w.rules.kernel)
 	}
-	w.start(ipvsctl.OpenMemory(options()))
+	w.start(serversOver(memkernel.NewIPVS()))
 	w.ask("lc")
 	return w
 }
@@ -161,8 +190,8 @@ func options() ipvsctl.Options {
 }
 
 // start makes the Dataplane over an IPVS engine.
-func (w *world) start(m *ipvsctl.Memory) {
-	w.balancer = &balancer{Memory: m, journal: &w.journal, wanted: map[string][]ipvsctl.VirtualServer{}}
+func (w *world) start(m *serversInMemory) {
+	w.balancer = &balancer{serversInMemory: m, journal: &w.journal, wanted: map[string][]ipvsctl.VirtualServer{}}
 	w.Dataplane = New(Options{
 		Ruleset: w.rules, Balancer: w.balancer,
 		Scheduling: Scheduling{Backend: config.BackendHybrid, Available: ipvsctl.Schedulers()},
@@ -234,12 +263,12 @@ func (w *world) tick() bool {
 // served names the engine that serves the Service web, as both kernels have it.
 func (w *world) served(t *testing.T) string {
 	t.Helper()
-	listing, err := w.rules.List(func(name string) bool { return name == "default/web:http" })
+	listing, err := w.rules.kernel.List(func(name string) bool { return name == "default/web:http" })
 	if err != nil || len(listing.Frontends) == 0 {
 		t.Fatalf("no frontends: %v", err)
 	}
 	fe := listing.Frontends[0]
-	virtual := strings.Contains(w.balancer.String(), "10.96.0.1:80") && w.balancer.wanted[webPort] != nil
+	virtual := strings.Contains(w.balancer.kernel.String(), "10.96.0.1:80") && w.balancer.wanted[webPort] != nil
 	switch {
 	case fe.IPVS && fe.Pool == program.NoPool && virtual:
 		return "ipvs"
@@ -265,9 +294,9 @@ func (w *world) problem() string {
 }
 
 // leftover is an IPVS engine over what an earlier process left: the address 10.96.0.77.
-func leftover(t *testing.T) *ipvsctl.Memory {
+func leftover(t *testing.T) *serversInMemory {
 	t.Helper()
-	m := ipvsctl.OpenMemory(options())
+	m := serversOver(memkernel.NewIPVS())
 	v := ipvsctl.VirtualServer{Key: ipvsctl.Key{Addr: netip.MustParseAddr("10.96.0.77"), Port: 80, Protocol: ipvsctl.TCP}, Local: true, Scheduler: "rr"}
 	if err := m.Set("gone", []ipvsctl.VirtualServer{v}); err != nil {
 		t.Fatal(err)
@@ -275,9 +304,5 @@ func leftover(t *testing.T) *ipvsctl.Memory {
 	if _, err := m.Add(time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	again, err := m.Restart(options())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return again
+	return serversOver(m.kernel)
 }

@@ -1,7 +1,8 @@
-// Package dryrun runs passes of the loop over engines in memory. The commands "verdict render", "diff" and "validate" print what
-// comes of that. The package changes nothing in the kernel.
+// Package dryrun runs passes of the loop over engines that write nothing. The commands "verdict render", "diff" and "validate" print
+// what comes of that.
 //
-//	renderer.go  the loop over engines in memory, and where its objects come from
+//	renderer.go  the loop, its engines, and where its objects come from
+//	kernels.go   kernels that take everything from the engines and do nothing
 //	print.go     the ruleset, the changes from one folder to the next, and what objects ask for and do not get
-//	diff.go      what the kernel has and should not have, and what it lacks
+//	diff.go      what is pending: what a daemon that starts now would write
 package dryrun

@@ -13,8 +13,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
-	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/source/manifests"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -39,20 +40,26 @@ func (r *Renderer) Run(ctx context.Context, stdout, stderr io.Writer) error {
 		if err := r.loop.Once(); err != nil {
 			return err
 		}
-		if err := r.print(stdout, stderr, "# then: "+dir+"\n"+r.Memory.Changes()); err != nil {
+		if err := r.print(stdout, stderr, "# then: "+dir+"\n"+r.changes()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// first returns what the first pass wrote.
+// first returns what the first pass wrote. In the listing, what IPVS gets follows in comments.
 func (r *Renderer) first() string {
-	changes := r.Memory.Changes()
+	changes := r.changes()
 	if r.Options.Elements {
 		return withoutProgram(changes)
 	}
-	return r.Memory.String()
+	text := r.rules.Listing()
+	for line := range strings.Lines(changes) {
+		if strings.HasPrefix(line, "ip") {
+			text += "# " + line
+		}
+	}
+	return text
 }
 
 func (r *Renderer) print(stdout, stderr io.Writer, text string) error {
@@ -64,27 +71,25 @@ func (r *Renderer) print(stdout, stderr io.Writer, text string) error {
 // withoutProgram keeps elements and virtual servers. It leaves out the classes that every node has from the start. It
 // keeps a class that comes with a Service, because the name of the class says how endpoints are picked.
 func withoutProgram(changes string) string {
-	always := emptyProgram()
+	always := "\n" + emptyProgram()
 	program := []string{"add table ", "add chain ", "add rule ", "add set ", "add map "}
 	var out strings.Builder
 	for line := range strings.Lines(changes) {
 		partOf := func(prefix string) bool { return strings.HasPrefix(line, prefix) }
-		if !always[line] && !slices.ContainsFunc(program, partOf) {
+		if !strings.Contains(always, "\n"+line) && !slices.ContainsFunc(program, partOf) {
 			out.WriteString(line)
 		}
 	}
 	return out.String()
 }
 
-// emptyProgram returns the lines that make the tables of a node without Services.
-var emptyProgram = sync.OnceValue(func() map[string]bool {
-	empty := dataplane.OpenMemory(dataplane.MemoryOptions{})
-	empty.Apply()
-	lines := map[string]bool{}
-	for line := range strings.Lines(empty.Changes()) {
-		lines[line] = true
+// emptyProgram prints what makes the tables of a node without Services.
+var emptyProgram = sync.OnceValue(func() (text string) {
+	k := &unwritten{NFTables: noTables{}, note: func(t *program.Transaction) { text = t.String() }}
+	if e, err := nft.New(k, nft.Options{}); err == nil {
+		_, _ = e.Apply() // this kernel takes everything
 	}
-	return lines
+	return text
 })
 
 // Validate plans what files have for a machine without addresses of its own, and prints the Problems.

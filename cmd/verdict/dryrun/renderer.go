@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -15,6 +16,8 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/objects"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
@@ -32,22 +35,38 @@ type Options struct {
 	Version    string   // of this program
 }
 
-// Renderer runs passes of the loop over engines in memory.
+// Renderer runs passes of the loop over engines whose kernels take everything and do nothing.
 type Renderer struct {
 	Settings  *config.Settings
 	Options   *Options
 	Addresses []netip.Addr // of the host that is assumed; nil: this host's
 	Store     *state.Store
-	Memory    *dataplane.Memory
 
 	log      *slog.Logger
+	rules    *nft.Engine
+	servers  *ipvsctl.Engine // nil: IPVS is not used
+	journal  strings.Builder // what the engines wrote
 	loop     *proxier.Proxier
 	problems problemPrinter
 }
 
-// New returns a renderer that has read nothing yet.
+// New returns a renderer that has read nothing yet, for kernels that have nothing.
 func New(s *config.Settings, o *Options, log *slog.Logger) (*Renderer, error) {
-	r := &Renderer{Settings: s, Options: o, log: log, Store: state.NewStore(), Memory: dataplane.OpenMemory(memoryOptions(s, o))}
+	r, err := newRenderer(s, o, log)
+	if err != nil {
+		return nil, err
+	}
+	note := func(t *program.Transaction) { r.journal.WriteString(t.String()) }
+	r.rules, err = nft.New(&unwritten{NFTables: noTables{}, note: note}, nft.Options{Instance: 1})
+	if err == nil && r.Scheduling().Available != nil {
+		r.servers, err = ipvsctl.New(ipvs.Options(s), unchanged{noServers{}})
+	}
+	r.loop = r.NewLoop(r.dataplane())
+	return r, err
+}
+
+func newRenderer(s *config.Settings, o *Options, log *slog.Logger) (*Renderer, error) {
+	r := &Renderer{Settings: s, Options: o, log: log, Store: state.NewStore()}
 	for _, text := range o.Addresses {
 		addr, err := netip.ParseAddr(text)
 		if err != nil {
@@ -55,11 +74,10 @@ func New(s *config.Settings, o *Options, log *slog.Logger) (*Renderer, error) {
 		}
 		r.Addresses = append(r.Addresses, addr)
 	}
-	r.loop = r.NewLoop(r.Memory)
 	return r, nil
 }
 
-// NewLoop returns a loop over a dataplane that need not be the memory itself: tests put faults in between.
+// NewLoop returns a loop over a dataplane that need not be that of the renderer.
 func (r *Renderer) NewLoop(d proxier.Dataplane) *proxier.Proxier {
 	return proxier.New(proxier.Options{
 		Settings: r.Settings, Store: r.Store, Dataplane: d, Flows: noFlows{}, Primary: r.primary, Observer: &r.problems,
@@ -67,25 +85,33 @@ func (r *Renderer) NewLoop(d proxier.Dataplane) *proxier.Proxier {
 	})
 }
 
-// Scheduling is that of the engines in memory.
-func (r *Renderer) Scheduling() dataplane.Scheduling {
-	return memoryOptions(r.Settings, r.Options).Scheduling
+func (r *Renderer) dataplane() *dataplane.Dataplane {
+	o := dataplane.Options{Ruleset: r.rules, Scheduling: r.Scheduling()}
+	if r.servers != nil {
+		o.Balancer = recorded{r.servers, &r.journal}
+	}
+	return dataplane.New(o)
 }
 
-func memoryOptions(s *config.Settings, o *Options) dataplane.MemoryOptions {
-	m := dataplane.MemoryOptions{
-		Scheduling: dataplane.Scheduling{
-			Backend: s.Backend, Default: s.IPVS.Scheduler, Preferred: s.DefaultScheduler, Unavailable: "this kernel has none",
-		},
+// Scheduling is that of the engines. There are no schedulers if IPVS is not used.
+func (r *Renderer) Scheduling() dataplane.Scheduling {
+	s := r.Settings
+	out := dataplane.Scheduling{
+		Backend: s.Backend, Default: s.IPVS.Scheduler, Preferred: s.DefaultScheduler, Unavailable: "this kernel has none",
 	}
 	if s.Backend == config.BackendNFT {
-		m.Scheduling.Unavailable = "--backend is nft"
+		out.Unavailable = "--backend is nft"
+	} else if r.Options.AssumeIPVS || ipvsctl.Loaded() {
+		out.Available = ipvsctl.Schedulers()
 	}
-	if (o.AssumeIPVS || ipvsctl.Loaded()) && s.Backend != config.BackendNFT {
-		options := ipvs.Options(s)
-		m.IPVS, m.Scheduling.Available = &options, ipvsctl.Schedulers()
-	}
-	return m
+	return out
+}
+
+// changes returns what the engines wrote since the last call: transactions in nft syntax, and commands of ipvsadm and ip.
+func (r *Renderer) changes() string {
+	text := r.journal.String()
+	r.journal.Reset()
+	return text
 }
 
 // primary returns the main addresses of the host.

@@ -13,8 +13,10 @@ import (
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/e2e/memkernel"
 	"github.com/verdict-proxy/verdict/e2e/oracle"
 	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier"
@@ -40,7 +42,7 @@ func TestOracle(t *testing.T) {
 		seed := *oracleSeed + uint64(i)
 		c := oracle.Random(rand.New(rand.NewPCG(seed, 5)))
 		if differs, k := firstDifference(t, c, c, seed); differs != "" {
-			t.Fatalf("seed %d: %s\n%s\n%s", seed, differs, describe(c), k.rules)
+			t.Fatalf("seed %d: %s\n%s\n%s", seed, differs, describe(c), k.tables)
 		}
 	}
 	t.Logf("%d pairs of a state and a packet", states*perState)
@@ -149,7 +151,7 @@ func describe(c *oracle.Cluster) string {
 type imagined struct {
 	*inspect.Tables
 	cluster *oracle.Cluster
-	rules   *dataplane.Memory
+	tables  *memkernel.NFTables
 }
 
 func newImagined(t *testing.T, c *oracle.Cluster) *imagined {
@@ -159,16 +161,21 @@ func newImagined(t *testing.T, c *oracle.Cluster) *imagined {
 	for _, r := range c.PodRanges {
 		s.ClusterCIDRs = append(s.ClusterCIDRs, r.String())
 	}
-	k := &imagined{cluster: c, rules: dataplane.OpenMemory(dataplane.MemoryOptions{})}
+	rules := &memkernel.NFTables{}
+	e, err := nft.New(rules, nft.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &imagined{cluster: c, tables: rules}
 	store := c.Store()
 	loop := proxier.New(proxier.Options{
-		Settings: &s, Store: store, Dataplane: k.rules, Flows: noFlows{}, Observer: silent{}, Log: slog.New(slog.DiscardHandler),
+		Settings: &s, Store: store, Dataplane: dataplane.New(dataplane.Options{Ruleset: e}), Flows: noFlows{}, Observer: silent{}, Log: slog.New(slog.DiscardHandler),
 		Primary: func() ([]netip.Addr, error) { return c.NodeAddrs, nil },
 	})
 	if err := loop.Once(); err != nil {
 		t.Fatal(err)
 	}
-	k.Tables = k.rules.Ruleset.Tables()
+	k.Tables = inspect.NewTables(rules, rules.Close)
 	return k
 }
 

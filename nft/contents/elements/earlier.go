@@ -17,7 +17,7 @@ import (
 // tables. An engine that starts gives the same numbers and slots to what is there already. So its first transaction is
 // small, and the elements keep their counters.
 type Image struct {
-	Names   map[uint32]string
+	Names   map[uint32]string                // the comments of pools, and of frontends with source ranges
 	ClassOf map[uint32]uint32                // the number of a pool's class, by the number of the pool
 	Classes map[uint32]program.Class         // by number
 	Hashed  map[uint32]uint32                // the data of a pool in the map hash-tables
@@ -117,6 +117,11 @@ func readEarlier(f program.Family, im *Image, tokens []EarlierToken) map[uint32]
 	if im != nil {
 		for pool := range im.ClassOf {
 			at(pool>>1).readPool(im, pool)
+		}
+		for number, name := range im.Names { // a port may have source ranges and no pool
+			if p := at(number >> 1); p.name == "" {
+				p.name = strings.TrimSuffix(name, program.LocalSuffix)
+			}
 		}
 	}
 	for _, t := range tokens {

@@ -1,4 +1,4 @@
-package memory
+package memkernel
 
 import (
 	"bytes"
@@ -17,60 +17,58 @@ import (
 	"github.com/verdict-proxy/verdict/nft/rule"
 )
 
-// Kernel is the part of nf_tables that the engine uses, in memory: both tables with their chains, rules, sets and
-// elements. It applies the transaction that a batch carries, and does not read the bytes of the batch. Unlike
+// NFTables is the part of nf_tables that the engine uses, in memory: both tables with their chains, rules, sets and
+// elements. It has no packets, so the affinity map stays empty. It applies the transaction that a batch carries, and does not read the bytes of the batch. Unlike
 // nf_tables, it does not check the meaning of rules: loops between chains, expressions that a hook does not allow,
 // types of registers.
-type Kernel struct {
-	mu       sync.Mutex // String and List may be called from any goroutine
-	tables   [2]*memoryTable
-	commits  uint32
-	undo     []func() // takes back the present batch, last change first
-	Record   func(text string)
-	recorded *program.Transaction // the latest one; a large transaction comes in several batches
+type NFTables struct {
+	mu      sync.Mutex // String and List may be called from any goroutine
+	tables  [2]*table
+	commits uint32
+	undo    []func() // takes back the present batch, last change first
 }
 
-type memoryTable struct {
-	chains map[string]*memoryChain
-	sets   map[string]*memorySet
+type table struct {
+	chains map[string]*chain
+	sets   map[string]*set
 }
 
-type memoryChain struct {
+type chain struct {
 	base  *program.Base
 	rules []rule.Rule
 }
 
-type memorySet struct {
+type set struct {
 	def      *program.Set
-	elements map[memoryKey]memoryElement
+	elements map[elementKey]element
 }
 
-// memoryKey identifies an element within its set. As in the kernel, it is the key, and whether the
+// elementKey identifies an element within its set. As in the kernel, it is the key, and whether the
 // element is the end of a range.
-type memoryKey struct {
+type elementKey struct {
 	bytes       string
 	intervalEnd bool
 }
 
-// memoryElement is an element with an arena of its own.
-type memoryElement struct {
+// element is an element with an arena of its own.
+type element struct {
 	program.Element
 	arena []byte
 }
 
-func newMemoryElement(e program.Element, arena []byte) memoryElement {
+func newElement(e program.Element, arena []byte) element {
 	own := slices.Clone(arena[e.Offset : e.Offset+uint32(e.KeyLen)+uint32(e.DataLen)])
 	e.Offset = 0
-	return memoryElement{Element: e, arena: own}
+	return element{Element: e, arena: own}
 }
 
-func (e memoryElement) id() memoryKey {
-	return memoryKey{bytes: string(e.arena[:e.KeyLen]), intervalEnd: e.IntervalEnd}
+func (e element) id() elementKey {
+	return elementKey{bytes: string(e.arena[:e.KeyLen]), intervalEnd: e.IntervalEnd}
 }
 
 // compare orders elements by key. Where one range ends and the next one begins, the end comes first.
-func (e memoryElement) compare(o memoryElement) int {
-	first := func(e memoryElement) int {
+func (e element) compare(o element) int {
+	first := func(e element) int {
 		if e.IntervalEnd {
 			return 0
 		}
@@ -79,12 +77,12 @@ func (e memoryElement) compare(o memoryElement) int {
 	return cmp.Or(bytes.Compare(e.arena[:e.KeyLen], o.arena[:o.KeyLen]), cmp.Compare(first(e), first(o)))
 }
 
-func (s *memorySet) sorted() []memoryElement {
-	return slices.SortedFunc(maps.Values(s.elements), memoryElement.compare)
+func (s *set) sorted() []element {
+	return slices.SortedFunc(maps.Values(s.elements), element.compare)
 }
 
 // Send applies a batch. If it refuses a message, it takes all changes of the batch back.
-func (k *Kernel) Send(b *kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) {
+func (k *NFTables) Send(b *kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.undo = nil
@@ -97,14 +95,10 @@ func (k *Kernel) Send(b *kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) {
 		}
 	}
 	k.commits++
-	if k.Record != nil && k.recorded != b.Tx {
-		k.recorded = b.Tx
-		k.Record(b.Tx.String())
-	}
 	return kernel.Applied, nil, nil
 }
 
-func (k *Kernel) refuse(why *nlmsg.Ack) (kernel.Outcome, *nlmsg.Ack, error) {
+func (k *NFTables) refuse(why *nlmsg.Ack) (kernel.Outcome, *nlmsg.Ack, error) {
 	for _, back := range slices.Backward(k.undo) {
 		back()
 	}
@@ -112,7 +106,7 @@ func (k *Kernel) refuse(why *nlmsg.Ack) (kernel.Outcome, *nlmsg.Ack, error) {
 }
 
 // message applies one message.
-func (k *Kernel) message(b *kernel.Batch, m kernel.MessageInfo) *nlmsg.Ack {
+func (k *NFTables) message(b *kernel.Batch, m kernel.MessageInfo) *nlmsg.Ack {
 	if m.Operation != nil {
 		if errno := k.operation(m.Operation); errno != 0 {
 			return &nlmsg.Ack{Seq: m.Seq, Errno: errno}
@@ -124,7 +118,7 @@ func (k *Kernel) message(b *kernel.Batch, m kernel.MessageInfo) *nlmsg.Ack {
 		return &nlmsg.Ack{Seq: m.Seq, Errno: unix.ENOENT}
 	}
 	for i, e := range m.Elements(b.Tx) {
-		if errno := k.element(m, s, newMemoryElement(e, b.Tx.Arena)); errno != 0 {
+		if errno := k.element(m, s, newElement(e, b.Tx.Arena)); errno != 0 {
 			return &nlmsg.Ack{Seq: m.Seq, Errno: errno, Offset: b.OffsetOf(m, i)}
 		}
 	}
@@ -132,18 +126,18 @@ func (k *Kernel) message(b *kernel.Batch, m kernel.MessageInfo) *nlmsg.Ack {
 }
 
 // set finds a set; nil: there is no set of that name.
-func (k *Kernel) set(f program.Family, name string) *memorySet {
+func (k *NFTables) set(f program.Family, name string) *set {
 	if tb := k.tables[f.Index()]; tb != nil {
 		return tb.sets[name]
 	}
 	return nil
 }
 
-func (k *Kernel) operation(o *program.Operation) unix.Errno {
+func (k *NFTables) operation(o *program.Operation) unix.Errno {
 	at := &k.tables[o.Family.Index()]
 	if o.Kind == program.AddTable {
 		if *at == nil {
-			assign(k, at, &memoryTable{chains: map[string]*memoryChain{}, sets: map[string]*memorySet{}})
+			assign(k, at, &table{chains: map[string]*chain{}, sets: map[string]*set{}})
 		}
 		return 0
 	}
@@ -177,18 +171,18 @@ func (k *Kernel) operation(o *program.Operation) unix.Errno {
 }
 
 // addChain accepts a chain that exists already, if it has the same hook.
-func (k *Kernel) addChain(tb *memoryTable, o *program.Operation) unix.Errno {
+func (k *NFTables) addChain(tb *table, o *program.Operation) unix.Errno {
 	is := tb.chains[o.Name]
 	switch {
 	case is == nil:
-		put(k, tb.chains, o.Name, &memoryChain{base: o.Chain.Base})
+		put(k, tb.chains, o.Name, &chain{base: o.Chain.Base})
 	case o.Chain.Base != nil && o.Chain.Shape() != (program.Chain{Base: is.base}).Shape():
 		return unix.EOPNOTSUPP
 	}
 	return 0
 }
 
-func (k *Kernel) deleteChain(tb *memoryTable, name string) unix.Errno {
+func (k *NFTables) deleteChain(tb *table, name string) unix.Errno {
 	if tb.chains[name] == nil {
 		return unix.ENOENT
 	}
@@ -210,7 +204,7 @@ func (k *Kernel) deleteChain(tb *memoryTable, name string) unix.Errno {
 	return 0
 }
 
-func (k *Kernel) addRule(tb *memoryTable, o *program.Operation) unix.Errno {
+func (k *NFTables) addRule(tb *table, o *program.Operation) unix.Errno {
 	c := tb.chains[o.Name]
 	if c == nil {
 		return unix.ENOENT
@@ -231,17 +225,17 @@ func (k *Kernel) addRule(tb *memoryTable, o *program.Operation) unix.Errno {
 }
 
 // addSet accepts a set that exists already, if it has the same shape.
-func (k *Kernel) addSet(tb *memoryTable, d *program.Set) unix.Errno {
+func (k *NFTables) addSet(tb *table, d *program.Set) unix.Errno {
 	switch is := tb.sets[d.Name]; {
 	case is == nil:
-		put(k, tb.sets, d.Name, &memorySet{def: d, elements: map[memoryKey]memoryElement{}})
+		put(k, tb.sets, d.Name, &set{def: d, elements: map[elementKey]element{}})
 	case is.def.Shape() != d.Shape():
 		return unix.EEXIST
 	}
 	return 0
 }
 
-func (k *Kernel) deleteSet(tb *memoryTable, name string) unix.Errno {
+func (k *NFTables) deleteSet(tb *table, name string) unix.Errno {
 	if tb.sets[name] == nil {
 		return unix.ENOENT
 	}
@@ -256,17 +250,17 @@ func (k *Kernel) deleteSet(tb *memoryTable, name string) unix.Errno {
 	return 0
 }
 
-func (k *Kernel) flushSet(tb *memoryTable, name string) unix.Errno {
+func (k *NFTables) flushSet(tb *table, name string) unix.Errno {
 	s := tb.sets[name]
 	if s == nil {
 		return unix.ENOENT
 	}
-	assign(k, &s.elements, map[memoryKey]memoryElement{})
+	assign(k, &s.elements, map[elementKey]element{})
 	return 0
 }
 
 // element adds or deletes one element. It accepts an element that exists already, if it has the same data.
-func (k *Kernel) element(m kernel.MessageInfo, s *memorySet, e memoryElement) unix.Errno {
+func (k *NFTables) element(m kernel.MessageInfo, s *set, e element) unix.Errno {
 	is, exists := s.elements[e.id()]
 	switch {
 	case m.Deletion && !exists:
@@ -288,7 +282,7 @@ func (k *Kernel) element(m kernel.MessageInfo, s *memorySet, e memoryElement) un
 }
 
 // data are the data of an element; for a verdict, the name of the chain.
-func (s *memorySet) data(e memoryElement) []byte {
+func (s *set) data(e element) []byte {
 	if s.def.LeadsToChains() {
 		return []byte(e.Label)
 	}
@@ -297,9 +291,9 @@ func (s *memorySet) data(e memoryElement) []byte {
 
 // insideRange reports whether a new start or end of a range is inside another range. The start of a range is
 // added before its end.
-func (s *memorySet) insideRange(e memoryElement) bool {
+func (s *set) insideRange(e element) bool {
 	list := s.sorted()
-	at, _ := slices.BinarySearchFunc(list, e, memoryElement.compare)
+	at, _ := slices.BinarySearchFunc(list, e, element.compare)
 	afterStart := at > 0 && !list[at-1].IntervalEnd
 	beforeEnd := at < len(list) && list[at].IntervalEnd
 	if e.IntervalEnd {
@@ -309,33 +303,33 @@ func (s *memorySet) insideRange(e memoryElement) bool {
 }
 
 // assign, put and take change the tables, and note how to take the change back.
-func assign[T any](k *Kernel, at *T, value T) {
+func assign[T any](k *NFTables, at *T, value T) {
 	before := *at
 	k.undo = append(k.undo, func() { *at = before })
 	*at = value
 }
 
-func put[K comparable, V any](k *Kernel, m map[K]V, key K, value V) {
+func put[K comparable, V any](k *NFTables, m map[K]V, key K, value V) {
 	k.undo = append(k.undo, func() { delete(m, key) })
 	m[key] = value
 }
 
-func take[K comparable, V any](k *Kernel, m map[K]V, key K) {
+func take[K comparable, V any](k *NFTables, m map[K]V, key K) {
 	before := m[key]
 	k.undo = append(k.undo, func() { m[key] = before })
 	delete(m, key)
 }
 
-func (k *Kernel) Capacity() int { return math.MaxInt }
+func (k *NFTables) Capacity() int { return math.MaxInt }
 
-func (k *Kernel) Close() error { return nil }
+func (k *NFTables) Close() error { return nil }
 
-func (k *Kernel) Lookup(f program.Family, set string, key []byte) (e kernel.Found, found bool, err error) {
+func (k *NFTables) Lookup(f program.Family, set string, key []byte) (e kernel.Found, found bool, err error) {
 	n, err := k.LookupRow(f, set, [][]byte{key}, func(it kernel.Found) { e = it.Clone() })
 	return e, n > 0, err
 }
 
-func (k *Kernel) LookupRow(f program.Family, set string, keys [][]byte, each func(kernel.Found)) (found int, err error) {
+func (k *NFTables) LookupRow(f program.Family, set string, keys [][]byte, each func(kernel.Found)) (found int, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.set(f, set)
@@ -354,9 +348,9 @@ func (k *Kernel) LookupRow(f program.Family, set string, keys [][]byte, each fun
 }
 
 // find finds an element; in a set of ranges, the one that has the first port of the key.
-func (s *memorySet) find(key []byte) (memoryElement, bool) {
+func (s *set) find(key []byte) (element, bool) {
 	if !s.def.Ports {
-		e, ok := s.elements[memoryKey{bytes: string(key)}]
+		e, ok := s.elements[elementKey{bytes: string(key)}]
 		return e, ok
 	}
 	for _, e := range s.elements {
@@ -364,11 +358,11 @@ func (s *memorySet) find(key []byte) (memoryElement, bool) {
 			return e, true
 		}
 	}
-	return memoryElement{}, false
+	return element{}, false
 }
 
 // overlaps reports whether a new range overlaps with another one.
-func (s *memorySet) overlaps(e memoryElement) bool {
+func (s *set) overlaps(e element) bool {
 	if _, inside := s.find(e.Key(e.arena)); inside {
 		return true
 	}
@@ -380,7 +374,7 @@ func (s *memorySet) overlaps(e memoryElement) bool {
 	return false
 }
 
-func (k *Kernel) DumpElements(f program.Family, set string, each func(kernel.Found)) error {
+func (k *NFTables) DumpElements(f program.Family, set string, each func(kernel.Found)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.set(f, set)
@@ -393,37 +387,37 @@ func (k *Kernel) DumpElements(f program.Family, set string, each func(kernel.Fou
 	return nil
 }
 
-// memoryReader reads a set at once.
-type memoryReader struct{ elements []kernel.Found }
+// reader reads a set at once.
+type reader struct{ elements []kernel.Found }
 
-func (k *Kernel) ReadSet(f program.Family, set string) (kernel.SetReader, error) {
-	l := &memoryReader{}
+func (k *NFTables) ReadSet(f program.Family, set string) (kernel.SetReader, error) {
+	l := &reader{}
 	err := k.DumpElements(f, set, func(e kernel.Found) { l.elements = append(l.elements, e) })
 	return l, err
 }
 
-func (l *memoryReader) Next(each func(kernel.Found)) (more bool, err error) {
+func (l *reader) Next(each func(kernel.Found)) (more bool, err error) {
 	for _, e := range l.elements {
 		each(e)
 	}
 	return false, nil
 }
 
-func (l *memoryReader) Close() error { return nil }
+func (l *reader) Close() error { return nil }
 
-func (s *memorySet) found(e memoryElement) kernel.Found {
+func (s *set) found(e element) kernel.Found {
 	return kernel.Found{
 		Key: e.Key(e.arena), Data: s.data(e), Comment: e.Label, IntervalEnd: e.IntervalEnd,
 	}
 }
 
-func (k *Kernel) Generation() (uint32, error) {
+func (k *NFTables) Generation() (uint32, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.commits, nil
 }
 
-func (k *Kernel) Survey(f program.Family) (kernel.Existing, error) {
+func (k *NFTables) Survey(f program.Family) (kernel.Existing, error) {
 	is, err := k.SurveyChains(f)
 	if err != nil || !is.Table {
 		return is, err
@@ -442,10 +436,10 @@ func (k *Kernel) Survey(f program.Family) (kernel.Existing, error) {
 	return is, nil
 }
 
-func (k *Kernel) SurveyTable(f program.Family) (kernel.Existing, error) { return k.Survey(f) }
-func (k *Kernel) SurveySets(f program.Family) (kernel.Existing, error)  { return k.Survey(f) }
+func (k *NFTables) SurveyTable(f program.Family) (kernel.Existing, error) { return k.Survey(f) }
+func (k *NFTables) SurveySets(f program.Family) (kernel.Existing, error)  { return k.Survey(f) }
 
-func (k *Kernel) SurveyChains(f program.Family) (kernel.Existing, error) {
+func (k *NFTables) SurveyChains(f program.Family) (kernel.Existing, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	tb := k.tables[f.Index()]
@@ -460,6 +454,6 @@ func (k *Kernel) SurveyChains(f program.Family) (kernel.Existing, error) {
 }
 
 // classNumber is the number of the class, for an element of the dispatch map.
-func (e memoryElement) classNumber() uint32 {
+func (e element) classNumber() uint32 {
 	return binary.NativeEndian.Uint32(e.arena) >> program.PoolBits
 }

@@ -1,75 +1,45 @@
-package memory
+package memkernel
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// String prints both tables.
-func (k *Kernel) String() string {
+// String prints both tables, with all elements sorted, so equal contents print as equal texts.
+func (k *NFTables) String() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var b strings.Builder
+	t := &program.Transaction{}
 	for _, f := range program.Families() {
 		if tb := k.tables[f.Index()]; tb != nil {
-			tb.print(&b, f)
+			tb.write(t.For(f))
 		}
 	}
-	return b.String()
+	return t.Listing()
 }
 
-func (tb *memoryTable) print(b *strings.Builder, f program.Family) {
-	fmt.Fprintf(b, "table %s %s {\n\tcomment %q\n", f, program.TableName, program.LayoutComment)
+// write makes the table.
+func (tb *table) write(w program.Writer) {
+	w.Do(program.Operation{Kind: program.AddTable})
 	for id := range program.SetCount {
 		if s := tb.sets[id.Name()]; s != nil {
-			s.print(b)
+			w.Do(program.Operation{Kind: program.AddSet, Name: s.def.Name, Set: s.def, ID: id})
+			for _, e := range s.sorted() {
+				e.Offset = w.Mark()
+				w.Arena = append(w.Arena, e.arena...)
+				w.Insert(id, e.Element)
+			}
 		}
 	}
-	for _, name := range tb.sortedChains(f) {
-		tb.chains[name].print(b, name)
+	for _, name := range tb.sortedChains(w.Family) {
+		c := tb.chains[name]
+		w.AddChain(program.Chain{Name: name, Base: c.base, Rules: c.rules})
 	}
-	b.WriteString("}\n")
-}
-
-func (s *memorySet) print(b *strings.Builder) {
-	fmt.Fprintf(b, "\t%s %s {\n", program.SetKeyword(s.def.IsMap()), s.def.Name)
-	for _, line := range s.def.Declaration() {
-		fmt.Fprintf(b, "\t\t%s\n", line)
-	}
-	if texts := s.texts(); len(texts) > 0 {
-		fmt.Fprintf(b, "\t\telements = { %s }\n", strings.Join(texts, ",\n\t\t\t     "))
-	}
-	b.WriteString("\t}\n\n")
-}
-
-// texts prints the elements, sorted.
-func (s *memorySet) texts() []string {
-	var arena []byte
-	var list []program.Element
-	for _, e := range s.sorted() {
-		e.Offset = uint32(len(arena))
-		arena = append(arena, e.arena...)
-		list = append(list, e.Element)
-	}
-	texts := program.ElementTexts(s.def, list, arena)
-	slices.Sort(texts)
-	return texts
-}
-
-func (c *memoryChain) print(b *strings.Builder, name string) {
-	fmt.Fprintf(b, "\tchain %s {\n", name)
-	if c.base != nil {
-		fmt.Fprintf(b, "\t\t%s\n", c.base.Header())
-	}
-	for _, r := range c.rules {
-		fmt.Fprintf(b, "\t\t%s\n", r)
-	}
-	b.WriteString("\t}\n\n")
 }
 
 // chainRank is a chain's place in the text: first the fixed chains, then the token chains, then the chains of classes
@@ -87,7 +57,7 @@ func (r chainRank) compare(o chainRank) int {
 }
 
 // sortedChains lists the chains by rank.
-func (tb *memoryTable) sortedChains(f program.Family) []string {
+func (tb *table) sortedChains(f program.Family) []string {
 	ranks := map[string]chainRank{}
 	for name := range tb.chains {
 		ranks[name] = chainRank{group: 3, name: name}
@@ -106,4 +76,34 @@ func (tb *memoryTable) sortedChains(f program.Family) []string {
 		}
 	}
 	return slices.SortedFunc(maps.Keys(tb.chains), func(a, b string) int { return ranks[a].compare(ranks[b]) })
+}
+
+// List reads both tables, as inspect.List reads those of the real kernel.
+func (k *NFTables) List(match func(name string) bool) (inspect.Listing, error) {
+	both := program.Families()
+	return inspect.ListFrom(k, both[:], match)
+}
+
+// Line is an element in nft syntax.
+type Line struct {
+	Family    program.Family
+	Set, Text string
+}
+
+// Lines lists all elements, sorted by family, set and key.
+func (k *NFTables) Lines() (lines []Line) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, f := range program.Families() {
+		w := program.NewWriter(f)
+		if tb := k.tables[f.Index()]; tb != nil {
+			tb.write(w)
+		}
+		for id, d := range (program.Program{Family: f}).Sets() {
+			for _, text := range program.ElementTexts(&d, w.Changes[f.Index()][id].Add, w.Arena) {
+				lines = append(lines, Line{f, d.Name, text})
+			}
+		}
+	}
+	return lines
 }

@@ -1,0 +1,7 @@
+// Package memkernel has kernels in memory, for tests that need no packets. They are as strict as the real ones: they refuse what
+// those refuse. Tests compare them with the real ones.
+//
+//	nftables.go   nf_tables: tables, chains, rules, sets and elements
+//	listing.go    both tables as text
+//	ipvs.go       IPVS, and routes that make addresses local
+package memkernel
