@@ -32,9 +32,9 @@ type Result struct {
 	Room []contents.PortID
 	// Text prints the transaction in nft syntax. It is valid until the next call of a method of the engine.
 	Text func() string
-	// Head prints its first changes of elements, one line each. It stays valid after a transaction that was sent, and
-	// keeps that transaction in memory. Any goroutine may call it.
-	Head func(most int) []string
+	// Head returns a function that prints its first changes of elements, one line each. That function stays valid after a
+	// transaction that was sent, and any goroutine may call it.
+	Head func(most int) (lines func() []string)
 }
 
 // sender gives transactions to the kernel, and knows why the kernel refused the last one.

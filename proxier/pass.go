@@ -39,8 +39,10 @@ func (p *passer) pass(environmentChanged bool) report.Pass {
 	if everything {
 		pass.Services = p.setEverything()
 	} else {
+		p.planning.Meter.Start()
 		d = p.draftSome(pass.Started)
 		pass.Services = p.set(d)
+		p.planning.Meter.Stop()
 	}
 	pass.Planning = time.Since(pass.Started)
 	p.apply(&pass)

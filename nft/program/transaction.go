@@ -231,15 +231,43 @@ func (t *Transaction) Print(note func(f Family, id SetID, e *Element, arena []by
 	return b.String()
 }
 
-// Head prints the first changes of elements: in each family and set, those that are deleted before those that are added.
-func (t *Transaction) Head(most int) (lines []string) {
-	for _, f := range Families() {
-		for id := range SetCount {
-			lines = append(lines, t.elementLines("delete", f, id, most-len(lines), noNote)...)
-			lines = append(lines, t.elementLines("add", f, id, most-len(lines), noNote)...)
+// Head returns a function that prints the first changes of elements: in each family and set, those that are deleted before those
+// that are added. The function keeps a small transaction in memory, and of a large one only what it prints.
+func (t *Transaction) Head(most int) (lines func() []string) {
+	if added, deleted := t.Elements(); added+deleted > most {
+		t = t.excerpt(most)
+	}
+	return func() (lines []string) {
+		for _, f := range Families() {
+			for id := range SetCount {
+				lines = append(lines, t.elementLines("delete", f, id, most-len(lines), noNote)...)
+				lines = append(lines, t.elementLines("add", f, id, most-len(lines), noNote)...)
+			}
+		}
+		return lines
+	}
+}
+
+// excerpt copies the first changes of each set.
+func (t *Transaction) excerpt(most int) *Transaction {
+	var out Transaction
+	first := func(list []Element) []Element {
+		list = slices.Clone(list[:min(len(list), most)])
+		for i := range list {
+			e := &list[i]
+			at := out.Mark()
+			out.Arena = append(out.Arena, t.Arena[e.Offset:][:int(e.KeyLen)+int(e.DataLen)]...)
+			e.Offset = at
+		}
+		return list
+	}
+	for f := range t.Changes {
+		for id := range t.Changes[f] {
+			c := &t.Changes[f][id]
+			out.Changes[f][id] = ElementChanges{Delete: first(c.Delete), Add: first(c.Add)}
 		}
 	}
-	return lines
+	return &out
 }
 
 // elementLines prints the first deletions or additions of a set. It leaves out the stamp, which is in each transaction.

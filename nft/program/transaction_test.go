@@ -80,15 +80,32 @@ func TestHead(t *testing.T) {
 	if text := tx.String(); !strings.Contains(text, address+"\n") {
 		t.Errorf("printed as a whole:\n%s", text)
 	}
-	at := slices.Index(tx.Head(9), address)
+	at := slices.Index(tx.Head(9)(), address)
 	if at < 0 {
-		t.Fatalf("%q has no %s", tx.Head(9), address)
+		t.Fatalf("%q has no %s", tx.Head(9)(), address)
 	}
 	all = slices.Insert(all, at, address)
 	for most := range 6 {
-		if got, want := tx.Head(most), all[:min(most, len(all))]; !slices.Equal(got, want) {
+		lines := tx.Head(most)
+		if got, want := lines(), all[:min(most, len(all))]; !slices.Equal(got, want) {
 			t.Errorf("at most %d: %q, want %q", most, got, want)
 		}
+	}
+}
+
+// TestHeadOfLargeTransaction: what prints the first changes keeps only them, whatever becomes of the transaction.
+func TestHeadOfLargeTransaction(t *testing.T) {
+	tx := &Transaction{}
+	w := tx.For(IPv4)
+	for n := range uint32(1000) {
+		w.Insert(Pools, numbers(w, n, n))
+	}
+	lines := tx.Head(2)
+	clear(tx.Arena)
+	clear(tx.Changes[IPv4.Index()][Pools].Add)
+	want := []string{"add element ip verdict pools { none : none }", "add element ip verdict pools { 0:1 : 0:1 }"}
+	if got := lines(); !slices.Equal(got, want) {
+		t.Errorf("printed later: %q, want %q", got, want)
 	}
 }
 

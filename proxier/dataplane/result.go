@@ -90,16 +90,11 @@ func (r *Result) keep(lines func() []string) {
 	}
 }
 
-// keepChanges keeps the changes of a transaction that was sent. Printing takes as long as a small pass, so a small
-// transaction is printed when somebody reads it. A large one is printed at once, because it would fill the memory.
+// keepChanges keeps the changes of a transaction that was sent. Printing takes as long as a small pass, so they are printed when
+// somebody reads them.
 func (r *Result) keepChanges(done *nft.Result) {
-	switch head := done.Head; {
-	case done.Bytes == 0 || head == nil:
-	case done.Added+done.Deleted <= maxChanges:
-		r.keep(func() []string { return head(maxChanges) })
-	default:
-		lines := head(maxChanges)
-		r.keep(func() []string { return lines })
+	if done.Bytes > 0 && done.Head != nil {
+		r.keep(done.Head(maxChanges))
 	}
 }
 

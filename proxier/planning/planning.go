@@ -23,7 +23,8 @@ type Planning struct {
 	ranges  ranges
 	Env     plan.Environment
 	health  *endpointhealth.Monitor // nil: nobody looks
-	// Measure begins to measure processor time, as threadtime.Measure does.
+	Meter   threadtime.Meter
+	// Measure begins to measure processor time; nil: the meter does, which whoever plans has started.
 	Measure func() (took func() time.Duration)
 }
 
@@ -31,8 +32,7 @@ type Planning struct {
 func New(store *state.Store, s *config.Settings, health *endpointhealth.Monitor, slots plan.Slots) Planning {
 	p := Planning{
 		store: store, Claims: claims.New(), budget: budget{limits: s.Budgets, namespaces: map[string]*allotment{}}, health: health,
-		ranges:  newRanges(s.Budgets.RangeFrontends, s.Budgets.NamespaceRangeFrontends),
-		Measure: threadtime.Measure,
+		ranges: newRanges(s.Budgets.RangeFrontends, s.Budgets.NamespaceRangeFrontends),
 	}
 	p.planner.Slots, p.planner.MaxEjected = slots, s.MaxEjected
 	return p
@@ -76,23 +76,27 @@ func (p *Planning) Draft(queue []state.Name) Draft {
 
 // Extend adds a Service that has changed to a draft.
 func (p *Planning) Extend(d *Draft, changed state.Name) {
-	took := p.Measure()
+	took := p.measure()
 	p.extend(d, []state.Name{changed}, changed)
 	d.Took[changed] += took()
 }
 
-// brief is how long planning may take so that nobody measures what follows: to measure takes a hundredth of a small change.
-const brief = time.Millisecond
+func (p *Planning) measure() (took func() time.Duration) {
+	if p.Measure != nil {
+		return p.Measure()
+	}
+	return p.Meter.Measure()
+}
 
 // Charge hands the plan of a Service on, which takes about as long as to make it. That counts for the Service whose change asked
 // for it.
 func (p *Planning) Charge(d *Draft, name state.Name, handOn func()) {
 	payer := d.payer(name)
-	if d.Took[payer] < brief {
+	if d.Took[payer] < threadtime.Brief {
 		handOn()
 		return
 	}
-	took := p.Measure()
+	took := p.measure()
 	handOn()
 	d.Took[payer] += took()
 }

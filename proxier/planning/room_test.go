@@ -8,6 +8,7 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/proxier/threadtime"
 )
 
 // TestRoomComesBack: a Service gives room back that many others of its namespace wait for. They are planned when their turns
@@ -68,7 +69,7 @@ func TestCause(t *testing.T) {
 		t.Errorf("what nobody changed was planned because of %v, which took %v", d.Cause, d.Took)
 	}
 	thief := write("tenant", 2, 1)
-	const each = 2 * brief
+	const each = 2 * threadtime.Brief
 	p.Measure = func() func() time.Duration { return func() time.Duration { return each } }
 	d := p.Draft(nil)
 	p.Extend(&d, thief)

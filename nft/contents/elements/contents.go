@@ -40,7 +40,7 @@ func (c *Contents) Program() program.Program { return c.settings.program(c.famil
 // Set adds or changes a port. It returns what the port gets less than it asked for. New chains go to the transaction at once.
 func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
 	var short Shortfall
-	fits := fit(want, c.tablesInUse(want.Name), c.Chains.Exact, &short)
+	fits := fit(want, c.tablesInUse, c.Chains.Exact, &short)
 	p := c.port(w, &fits)
 	if p.number == 0 {
 		fits = withoutNumber(fits)

@@ -135,7 +135,7 @@ func TestFit(t *testing.T) {
 			"all endpoints are served, with the same weight"}},
 	} {
 		var short Shortfall
-		got := fit(&tt.want, tt.tables, map[time.Duration]int{}, &short)
+		got := fit(&tt.want, func(string) int { return tt.tables }, map[time.Duration]int{}, &short)
 		if got.Method != tt.method || len(got.Cluster) != len(tt.want.Cluster) || !slices.Equal(short, tt.short) {
 			t.Errorf("%s with %d endpoints, %d tables: %s with %d endpoints, %q", tt.want.Method, len(tt.want.Cluster), tt.tables, got.Method, len(got.Cluster), short)
 		}

@@ -30,13 +30,13 @@ type Shortfall []string
 
 func (s *Shortfall) add(format string, args ...any) { *s = append(*s, fmt.Sprintf(format, args...)) }
 
-// fit returns the port as the program can serve it. It gets how many hash tables there are, and how many classes each
+// fit returns the port as the program can serve it. It gets how many hash tables are in the way of a port, and how many classes each
 // affinity timeout has that is not a rung.
-func fit(want *contents.Port, tables int, exact map[time.Duration]int, short *Shortfall) contents.Port {
+func fit(want *contents.Port, tables func(port string) int, exact map[time.Duration]int, short *Shortfall) contents.Port {
 	fits := *want
 	fits.Cluster = fitSlots(want.Method, want.Cluster, short)
 	fits.Local = fitSlots(want.Method, want.Local, short)
-	if want.Method.Hashes() && want.Affinity == 0 && tables >= program.MaxTables && !want.KeepsPorts() {
+	if want.Method.Hashes() && want.Affinity == 0 && !want.KeepsPorts() && tables(want.Name) >= program.MaxTables {
 		fits.Method = program.Random
 		short.add("all %d hash tables are in use; endpoints are picked at random until the Service changes", program.MaxTables)
 	}
