@@ -84,9 +84,24 @@ func bills(changed map[state.Name]int, d *Draft) map[string]bill {
 	return list
 }
 
+// mayBeMuch reports whether a pass cost much, whoever pays. Nearly all passes did not, and need no bills.
+func mayBeMuch(changed map[state.Name]int, d *Draft) bool {
+	sum := 0
+	for _, n := range changed {
+		sum += n
+	}
+	for _, took := range d.Took {
+		sum += int(took / perChange)
+	}
+	return sum >= largeChange
+}
+
 // Charge takes what a pass that made a draft cost from the credits of the namespaces, if it is much. It returns the namespaces
 // that have to wait from now on, and how long.
 func (p *Pauses) Charge(changed map[state.Name]int, d *Draft, now time.Time) (wait map[string]time.Duration) {
+	if !mayBeMuch(changed, d) {
+		return nil
+	}
 	list := bills(changed, d)
 	if len(list) == 0 {
 		return nil

@@ -119,6 +119,9 @@ func (p *Planning) extend(d *Draft, queue []state.Name, cause state.Name) {
 				again[other], d.Cause[other] = true, cause
 			}
 		}
+		if len(again) == 0 {
+			return
+		}
 		queue = slices.SortedFunc(maps.Keys(again), state.Name.Compare)
 	}
 }
