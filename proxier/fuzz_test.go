@@ -379,7 +379,7 @@ func (m *model) mayHave(is holder, at place, set string) bool {
 	case strings.HasPrefix(set, "masquerade-"):
 		return is.trust > 0 || slices.Contains(m.nodeAddrs, at.addr)
 	case set == "firewalled":
-		return is.trust == 2 && len(is.svc.SourceRanges) > 0
+		return is.trust == 2 && (len(is.svc.SourceRanges) > 0 || is.svc.NoSource)
 	}
 	return true
 }

@@ -151,6 +151,9 @@ func (c *Cluster) serve(svc *state.Service, port *state.ServicePort, kind Kind, 
 // admits reports whether loadBalancerSourceRanges let a client in. A range that covers a whole family lets everyone in. A
 // family without a range is closed.
 func (c *Cluster) admits(svc *state.Service, p Packet) bool {
+	if svc.NoSource {
+		return false
+	}
 	if len(svc.SourceRanges) == 0 {
 		return true
 	}

@@ -69,7 +69,7 @@ func (t *template) addLoadBalancers(out *Service, family state.Family, kinds map
 		}
 	}
 	balancers := t.kinds[LoadBalancer]
-	if len(balancers) == 0 || len(t.svc.SourceRanges) == 0 {
+	if len(balancers) == 0 || len(t.svc.SourceRanges) == 0 && !t.svc.NoSource {
 		return
 	}
 	f := filterOf(t.svc, t.env, family)
@@ -158,6 +158,9 @@ type sourceFilter struct {
 // A connection from the node to a load balancer address that is configured on the node has that address as its source,
 // because the kernel routes it locally. So ranges that allow the node also allow these addresses, as in upstream.
 func filterOf(svc *state.Service, env *Environment, family state.Family) sourceFilter {
+	if svc.NoSource {
+		return sourceFilter{on: true} // the source of the object has reported it
+	}
 	own := serviceport.WithoutNested(svc.SourceRanges, family)
 	switch {
 	case len(own) > 0 && own[0].Bits() == 0:

@@ -43,6 +43,16 @@ func TestSourceRanges(t *testing.T) {
 	}
 }
 
+// TestNoSource: ranges that nobody can read admit nobody, in both families. Whoever read them has reported it.
+func TestNoSource(t *testing.T) {
+	svc := service(everything)
+	svc.NoSource = true
+	got := planned(svc, nil, environment())
+	equal(t, "IPv4", sourcesOf(t, got, state.IPv4), "[]")
+	equal(t, "IPv6", sourcesOf(t, got, state.IPv6), "[]")
+	equal(t, "problems", len(got.Problems), 0)
+}
+
 // sourcesOf returns the sources of the load balancer frontend as text. It checks that no other frontend is filtered.
 func sourcesOf(t *testing.T, s Service, family state.Family) string {
 	t.Helper()

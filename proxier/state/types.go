@@ -57,6 +57,8 @@ type Service struct {
 	LoadBalancerIPs []netip.Addr // only those with ipMode VIP or unset
 	// SourceRanges limits who may connect to the LoadBalancerIPs. The list holds both families.
 	SourceRanges []netip.Prefix
+	// NoSource means that the Service has source ranges, and none of them can be read: nobody may connect.
+	NoSource bool
 	// KeepsSources means that endpoints see the addresses of clients from outside: their replies return through this node
 	// by themselves.
 	KeepsSources bool

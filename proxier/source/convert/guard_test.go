@@ -21,7 +21,10 @@ func TestConversionFillsEveryField(t *testing.T) {
 	if service.KeepsSources {
 		t.Error("a Service of Kubernetes keeps sources; only a balancer in the short form asks for that")
 	}
-	service.KeepsSources = true
+	if service.NoSource {
+		t.Error("source ranges are said to be unreadable, which are not")
+	}
+	service.KeepsSources, service.NoSource = true, true
 	for name, value := range map[string]any{"Service": *service, "Slice": *slice, "Node": *node} {
 		reportZero(t, name, reflect.ValueOf(value))
 	}

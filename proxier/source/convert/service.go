@@ -113,15 +113,15 @@ func (f *findings) loadBalancerIPs(ingress []corev1.LoadBalancerIngress) []netip
 }
 
 // sourceRanges fails closed. If the Service has ranges, but none of them is valid, an empty list would open the load
-// balancer to everyone. So its addresses are not served.
+// balancer to everyone. Its addresses stay, because whatever else listens there must not get the clients.
 func (f *findings) sourceRanges(o *corev1.Service, svc *state.Service) {
 	const field = "spec.loadBalancerSourceRanges"
 	svc.SourceRanges = parsed(f, field, o.Spec.LoadBalancerSourceRanges, parsePrefix)
 	if len(o.Spec.LoadBalancerSourceRanges) == 0 || len(svc.SourceRanges) > 0 || len(svc.LoadBalancerIPs) == 0 {
 		return
 	}
-	svc.LoadBalancerIPs = nil
-	f.Add(field, "no range is valid: the load balancer addresses are not served, because otherwise they would be open to everyone")
+	svc.NoSource = true
+	f.Add(field, "no range is valid: packets to the load balancer addresses are dropped, because otherwise these would be open to everyone")
 }
 
 func (c *Converter) servicePorts(f *findings, ports []corev1.ServicePort) []state.ServicePort {

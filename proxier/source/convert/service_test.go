@@ -282,10 +282,10 @@ func TestMalformedService(t *testing.T) {
 		{"all source ranges", func(o *corev1.Service) {
 			sourcetest.LoadBalancer(o, corev1.LoadBalancerIngress{IP: "198.51.100.1"})
 			o.Spec.LoadBalancerSourceRanges = []string{"office"}
-		}, func(*state.Service) {},
+		}, func(s *state.Service) { s.LoadBalancerIPs, s.NoSource = sourcetest.Addrs("198.51.100.1"), true },
 			[]problem{
 				{"spec.loadBalancerSourceRanges[0]", `"office" is not a CIDR`},
-				{"spec.loadBalancerSourceRanges", "no range is valid: the load balancer addresses are not served, because otherwise they would be open to everyone"},
+				{"spec.loadBalancerSourceRanges", "no range is valid: packets to the load balancer addresses are dropped, because otherwise these would be open to everyone"},
 			}},
 		{"port numbers", func(o *corev1.Service) {
 			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: "zero"}, corev1.ServicePort{Name: "big", Port: 65536},
