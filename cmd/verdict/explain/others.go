@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
 	"github.com/verdict-proxy/verdict/nft/inspect"
 )
 
@@ -110,7 +111,7 @@ func ruleLines(c *inspect.ForeignChain, rules []inspect.ForeignRule) (lines []st
 
 // leftover says how to remove what kube-proxy left behind.
 func leftover(c *inspect.ForeignChain) string {
-	of := func(r inspect.ForeignRule) bool { return strings.HasPrefix(r.Chain, "KUBE-") }
+	of := func(r inspect.ForeignRule) bool { return takeover.IsKubeProxys(r.Chain) }
 	switch {
 	case c.Table == "kube-proxy":
 		return fmt.Sprintf(" It is of kube-proxy in nftables mode, which must not run beside Verdict; "+

@@ -104,13 +104,13 @@ func (r *legacyRules) parseTable(name, text string) string {
 		case strings.HasPrefix(line, ":"):
 			chain := strings.TrimPrefix(words[0], ":")
 			builtIn[chain] = words[1] != "-" // it has a policy
-			if isOurs(chain) {
+			if IsKubeProxys(chain) {
 				own = append(own, chain)
 			}
 		case words[0] != "-A":
-		case isOurs(words[1]):
+		case IsKubeProxys(words[1]):
 			full[words[1]] = mustBeEmpty(words[1])
-		case !isOurs(target(words)):
+		case !IsKubeProxys(target(words)):
 		case builtIn[words[1]]:
 			jumps = append(jumps, "-D"+strings.TrimPrefix(strings.TrimSpace(line), "-A"))
 		default:

@@ -63,7 +63,7 @@ func (n *nftRules) find(c *nftables.Conn, family nftables.TableFamily) error {
 func (n *nftRules) findChains(c *nftables.Conn, t *nftables.Table, all []*nftables.Chain) error {
 	kept := map[string]bool{}
 	for _, chain := range all {
-		if chain.Table.Name != t.Name || isOurs(chain.Name) {
+		if chain.Table.Name != t.Name || IsKubeProxys(chain.Name) {
 			continue
 		}
 		rules, err := c.GetRules(t, chain)
@@ -72,7 +72,7 @@ func (n *nftRules) findChains(c *nftables.Conn, t *nftables.Table, all []*nftabl
 		}
 		for _, rule := range rules {
 			switch target := jumpsTo(rule); {
-			case !isOurs(target):
+			case !IsKubeProxys(target):
 			case chain.Hooknum != nil:
 				n.jumps = append(n.jumps, rule)
 			default:
@@ -82,7 +82,7 @@ func (n *nftRules) findChains(c *nftables.Conn, t *nftables.Table, all []*nftabl
 	}
 	for _, chain := range all {
 		switch {
-		case chain.Table.Name != t.Name || !isOurs(chain.Name):
+		case chain.Table.Name != t.Name || !IsKubeProxys(chain.Name):
 		case kept[chain.Name]:
 			if err := n.keep(c, chain); err != nil {
 				return err

@@ -117,12 +117,14 @@ const markChain = "KUBE-MARK-MASQ"
 
 // mustBeEmpty reports whether a chain of kube-proxy that has to stay must not keep its rules: they would translate or refuse
 // connections as kube-proxy last wanted it.
-func mustBeEmpty(chain string) bool { return isOurs(chain) && chain != markChain }
+func mustBeEmpty(chain string) bool { return IsKubeProxys(chain) && chain != markChain }
 
 // prefixes begin the names of chains of one service port or endpoint.
 var prefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-FW-", "KUBE-EXT-", "KUBE-XLB-", "KUBE-SEP-"}
 
-func isOurs(chain string) bool {
+// IsKubeProxys reports whether a chain of iptables is one of kube-proxy. Others have chains KUBE-*, too: the kubelet and network
+// policies.
+func IsKubeProxys(chain string) bool {
 	return slices.Contains(chains, chain) ||
 		slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(chain, p) })
 }
