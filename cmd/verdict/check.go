@@ -19,6 +19,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
+	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
@@ -90,6 +91,9 @@ func checkNode(ctx context.Context, s *config.Settings) []preflight.Finding {
 	found, err := takeover.Find()
 	list = append(list, preflight.KubeProxy(found.Names(), err)...)
 	list = append(list, preflight.Neighbors(preflight.ReadTraces("/proc"))...)
+	for _, f := range families {
+		list = append(list, preflight.Forwarding(inspect.Foreign(kernel.Options{}, f))...)
+	}
 	pid, _ := claim.Holder()
 	holder := preflight.Holder{PID: pid, KubeProxy: !found.Empty()}
 	list = append(list,

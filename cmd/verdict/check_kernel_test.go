@@ -103,6 +103,25 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckForwarding: a chain that stops all forwarded packets stops all pods. One that accepts something may know what it does.
+func TestCheckForwarding(t *testing.T) {
+	ns := netns.New(t)
+	for chain, want := range map[string]preflight.Status{
+		"type filter hook forward priority 0; policy drop;":                        preflight.Warning,
+		"type filter hook forward priority 0; counter; reject;":                    preflight.Warning,
+		"type filter hook forward priority 0; policy drop; ct status dnat accept;": "",
+		"type filter hook forward priority 0; ip saddr 192.0.2.1 drop;":            "",
+		"type filter hook input priority 0; policy drop;":                          "",
+	} {
+		ns.Must(t, "table inet foreign { chain any { "+chain+" }; }", "nft", "-f", "-")
+		found, _ := check(t, ns, "--backend=nft", "--manifests="+t.TempDir())
+		if f := found["forwarding"]; f.Status != want || want != "" && !strings.Contains(f.Detail, "chain inet foreign any ") {
+			t.Errorf("%s: %+v", chain, f)
+		}
+		ns.Must(t, "", "nft", "delete", "table", "inet", "foreign")
+	}
+}
+
 // TestCheckBesideKubeProxy follows config/deploy/README.md: the operator of a cluster with kube-proxy checks a node, without
 // any flag. Nothing is wrong there.
 func TestCheckBesideKubeProxy(t *testing.T) {

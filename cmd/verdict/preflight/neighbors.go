@@ -13,6 +13,7 @@ import (
 	"github.com/google/nftables"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
+	"github.com/verdict-proxy/verdict/nft/inspect"
 )
 
 // Traces are what other software has on this node: "table", "chain", "ipset", "device", or "process" of this network namespace,
@@ -139,6 +140,23 @@ func Neighbors(t Traces, err error) []Finding {
 // found lists the traces of one neighbor.
 func (n *known) found(t Traces) []string {
 	return slices.DeleteFunc(slices.Clone(n.traces), func(trace string) bool { return !t[trace] })
+}
+
+// Forwarding reports chains of other tables that certainly stop each packet that the node forwards: those of all pods, and of all
+// clients of Services from outside.
+func Forwarding(chains []inspect.ForeignChain, err error) (list []Finding) {
+	if err != nil {
+		return []Finding{{Check: "forwarding", Status: Warning, Detail: "cannot read the chains of other tables: " + err.Error(), Remedy: asRoot}}
+	}
+	for i := range chains {
+		if c := &chains[i]; c.Hook == "forward" && c.Certain() {
+			list = append(list, Finding{
+				Check: "forwarding", Status: Warning, Detail: "chain " + c.Ref() + " stops all packets that this node forwards",
+				Remedy: "let it accept the ranges of pods and ct status dnat, or remove it; nft list chain " + c.Ref(),
+			})
+		}
+	}
+	return list
 }
 
 // KubeProxy reports what kube-proxy has left, or serves. found are the names of it.
