@@ -9,11 +9,13 @@ export SOURCE_DATE_EPOCH
 # Versions sort as the builds came: v1.2.3-rc.1 becomes 1.2.3~rc.1, v1.2.3-4-gabcdef (the fourth commit after the tag)
 # 1.2.3+4.gabcdef, and a bare revision 0.0.0+DATE.REVISION.
 version=${VERSION#v}
-if [[ $version =~ ^([0-9][^-]*\.[^-]*)(-[a-z]+\.?[0-9]+)?(-[0-9]+-g[0-9a-f]+)?(-dirty)?$ ]]; then
-	after=${BASH_REMATCH[3]:-${BASH_REMATCH[4]:+-0}}${BASH_REMATCH[4]}
-	version=${BASH_REMATCH[1]}${BASH_REMATCH[2]/-/\~}${after/-/+}
+dirty=
+if [[ $version == *-dirty ]]; then version=${version%-dirty} dirty=.dirty; fi
+if [[ $version =~ ^([0-9][^-]*\.[^-]*)(-[a-z][^-]*)?(-[0-9]+-g[0-9a-f]+)?$ ]]; then
+	after=${BASH_REMATCH[3]:-${dirty:+-0}}
+	version=${BASH_REMATCH[1]}${BASH_REMATCH[2]/-/\~}${after/-/+}$dirty
 else
-	version=0.0.0+$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S).$version
+	version=0.0.0+$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S).$version$dirty
 fi
 PACKAGE_VERSION=${version//-/.}
 export PACKAGE_VERSION
