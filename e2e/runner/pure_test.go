@@ -165,6 +165,7 @@ func TestApplies(t *testing.T) {
 	everywhere := scenario.Scenario{Families: lab.Families()}
 	one := scenario.Scenario{Families: []lab.Family{lab.IPv6}}
 	events := scenario.Scenario{Families: lab.Families(), OnlyAPIServer: "Events"}
+	file := scenario.Scenario{Families: lab.Families(), OnlyManifests: "an API server refuses it"}
 	ours := scenario.Scenario{Families: lab.Families(), NotUpstream: "it has none"}
 	nfts := scenario.Scenario{Families: lab.Families(), NotIPVS: "it has none"}
 	for _, tt := range []struct {
@@ -178,6 +179,8 @@ func TestApplies(t *testing.T) {
 		{"its family", &one, Options{Family: lab.IPv6}, true},
 		{"Events from manifests", &events, Options{Source: FromManifests}, false},
 		{"Events from an API server", &events, Options{Source: FromAPIServer}, true},
+		{"a manifest's from manifests", &file, Options{Source: FromManifests}, true},
+		{"a manifest's from an API server", &file, Options{Source: FromAPIServer}, false},
 		{"ours with kube-proxy", &ours, Options{Proxy: Proxy{Kind: KubeProxy}}, false},
 		{"ours with Verdict", &ours, Options{Proxy: Proxy{Kind: Verdict}}, true},
 		{"nft's with IPVS", &nfts, Options{Proxy: Proxy{Kind: Verdict, IPVS: true}}, false},

@@ -15,6 +15,7 @@ import (
 func (b *Bed) Applies(s *scenario.Scenario) bool {
 	return slices.Contains(s.Families, b.options.Family) &&
 		(s.OnlyAPIServer == "" || b.options.Source == FromAPIServer) &&
+		(s.OnlyManifests == "" || b.options.Source == FromManifests) &&
 		(s.NotUpstream == "" || !b.upstream) && (s.NotIPVS == "" || !b.options.Proxy.IPVS)
 }
 

@@ -131,7 +131,9 @@ func (s *Scenario) header(b block) (is bool, err error) {
 			return true, fmt.Errorf("families: %q names none of IPv4, IPv6", rest)
 		}
 	default:
-		why := map[string]*string{"only-apiserver": &s.OnlyAPIServer, "not-upstream": &s.NotUpstream, "not-ipvs": &s.NotIPVS}[word]
+		why := map[string]*string{
+			"only-apiserver": &s.OnlyAPIServer, "only-manifests": &s.OnlyManifests, "not-upstream": &s.NotUpstream, "not-ipvs": &s.NotIPVS,
+		}[word]
 		if why == nil {
 			return false, nil
 		}

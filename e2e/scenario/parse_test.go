@@ -157,6 +157,7 @@ not-upstream it has no such thing
 restart
 # a comment between
 == two
+only-manifests an API server refuses it
 restart
 `)
 	lab.Must(t, err)
@@ -165,7 +166,10 @@ restart
 			Name: "one", File: "f", Line: 2, Flags: []string{"--nodeport-addresses=$NODE_HOST", "--x"}, Families: []lab.Family{lab.IPv6},
 			OnlyAPIServer: "needs Events", NotUpstream: "it has no such thing", Steps: []Step{{Line: 7, Text: "restart", Do: &Restart{}}},
 		},
-		{Name: "two", File: "f", Line: 9, Families: lab.Families(), Steps: []Step{{Line: 10, Text: "restart", Do: &Restart{}}}},
+		{
+			Name: "two", File: "f", Line: 9, Families: lab.Families(), OnlyManifests: "an API server refuses it",
+			Steps: []Step{{Line: 11, Text: "restart", Do: &Restart{}}},
+		},
 	}
 	if diff := cmp.Diff(want, list); diff != "" {
 		t.Errorf("(- want, + got):\n%s", diff)

@@ -19,6 +19,8 @@ type Scenario struct {
 	Families []lab.Family
 	// OnlyAPIServer says why the scenario cannot run from a folder of manifests; empty if it can.
 	OnlyAPIServer string
+	// OnlyManifests says why the scenario cannot run with an API server; empty if it can.
+	OnlyManifests string
 	// NotUpstream says why the scenario cannot run against upstream's kube-proxy; empty if it can.
 	NotUpstream string
 	// NotIPVS says why the scenario does not run with --backend=ipvs; empty if it does.
