@@ -21,28 +21,45 @@ func Measure() (took func() time.Duration) {
 }
 
 // Meter measures pieces of work, one after the other, between Start and Stop. Most are brief; to ask for the processor time of
-// each would take a hundredth of it.
-type Meter struct{ used time.Duration }
+// each would take a hundredth of it, and a thirtieth of the first one after a rest.
+type Meter struct {
+	used   time.Duration
+	long   time.Time // when a piece was last not brief
+	locked bool
+}
 
 // Brief is how long a piece may take so that its time counts as it is, with what the thread waited.
 const Brief = time.Millisecond
 
-// Start keeps the goroutine on its thread.
+// alert is for how long the next pieces may not be brief either.
+const alert = time.Second
+
+// Start keeps the goroutine on its thread, if there was a piece lately that was not brief.
 func (m *Meter) Start() {
-	runtime.LockOSThread()
-	m.used = used()
+	if m.locked = time.Since(m.long) < alert; m.locked {
+		runtime.LockOSThread()
+		m.used = used()
+	}
 }
 
 // Stop ends that.
-func (m *Meter) Stop() { runtime.UnlockOSThread() }
+func (m *Meter) Stop() {
+	if m.locked {
+		runtime.UnlockOSThread()
+	}
+}
 
 // Measure begins a piece. The returned function ends it. A piece that is not brief takes no longer than the thread has run since
-// the last one of these.
+// the last one of these. The first one counts as it is.
 func (m *Meter) Measure() (took func() time.Duration) {
 	began := time.Now()
 	return func() time.Duration {
-		took := time.Since(began)
+		now := time.Now()
+		took := now.Sub(began)
 		if took < Brief {
+			return took
+		}
+		if m.long = now; !m.locked {
 			return took
 		}
 		before := m.used
