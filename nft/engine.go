@@ -169,18 +169,18 @@ func (e *Engine) Listing() string {
 // SetElements is how many elements a set or map has. A range counts as two.
 type SetElements struct {
 	Family   program.Family
-	Set      string
+	Set      program.SetID
 	Elements int
 	Limit    int // below so many elements, nothing is left out for lack of room; 0: only memory bounds them
 }
 
 // mapLimit is the Limit of a map. A service port has up to two pools, and pools share hash tables, so a map may have more
 // elements.
-func mapLimit(set string) int {
+func mapLimit(set program.SetID) int {
 	switch set {
-	case program.Pools.Name():
+	case program.Pools:
 		return program.MaxPorts - 1
-	case program.HashTables.Name():
+	case program.HashTables:
 		return program.MaxTables
 	}
 	return 0
@@ -190,10 +190,9 @@ func mapLimit(set string) int {
 func (e *Engine) Elements() []SetElements {
 	list := make([]SetElements, 0, len(e.tables)*int(program.SetCount))
 	for _, tb := range e.tables {
-		for id := range tb.Defs {
-			if d := &tb.Defs[id]; !d.Dynamic {
-				n := tb.Counts.Of(program.SetID(id))
-				list = append(list, SetElements{Family: tb.Family, Set: d.Name, Elements: n, Limit: mapLimit(d.Name)})
+		for id := range program.SetCount {
+			if !tb.Defs[id].Dynamic {
+				list = append(list, SetElements{Family: tb.Family, Set: id, Elements: tb.Counts.Of(id), Limit: mapLimit(id)})
 			}
 		}
 	}
@@ -214,7 +213,7 @@ func (e *Engine) Inherited(f program.Family, protocol uint8, addr netip.Addr, po
 	var b program.Builder
 	b.Frontend(addr, port, 0, protocol)
 	for _, id := range elements.ServedIn(&fe) {
-		_, found, err := e.conn.Lookup(f, id.Name(), b.Arena)
+		_, found, err := e.conn.Lookup(f, id, b.Arena)
 		if err != nil {
 			return false, fmt.Errorf("look up frontend %s port %d in table %s %s: %w", addr, port, f, program.TableName, err)
 		}
@@ -225,7 +224,7 @@ func (e *Engine) Inherited(f program.Family, protocol uint8, addr netip.Addr, po
 	if !addr.IsValid() {
 		return false, nil
 	}
-	_, isNodes, err := e.conn.Lookup(f, program.NodePortAddresses.Name(), addr.AsSlice())
+	_, isNodes, err := e.conn.Lookup(f, program.NodePortAddresses, addr.AsSlice())
 	if err != nil {
 		return false, fmt.Errorf("look up node-port address %s in table %s %s: %w", addr, f, program.TableName, err)
 	}

@@ -37,7 +37,7 @@ func upTo(n int) (out []int) {
 // counts of the elements in the maps of hash tables.
 func (m *Memory) hashCounts() string {
 	count := func(id program.SetID) (n int) {
-		_ = m.kernel.DumpElements(program.IPv4, id.Name(), func(kernel.Found) { n++ }) // without a table there are none
+		_ = m.kernel.DumpElements(program.IPv4, id, func(kernel.Found) { n++ }) // without a table there are none
 		return n
 	}
 	return fmt.Sprintf("%d pools, %d slots, %d ports, %d endpoints", count(program.HashTables), count(program.HashSlots),
@@ -111,7 +111,7 @@ func (m *Memory) slotsOfPort(t *testing.T, port int) (out []netip.AddrPort) {
 	number, _ := m.poolOf(t, &p, &p.Frontends[0])
 	var pool program.Builder
 	pool.Word(number)
-	found, exists, err := m.kernel.Lookup(program.IPv4, program.HashTables.Name(), pool.Arena)
+	found, exists, err := m.kernel.Lookup(program.IPv4, program.HashTables, pool.Arena)
 	if err != nil || !exists {
 		t.Fatalf("hash table of the pool behind port %d: %t, %v", port, exists, err)
 	}
@@ -120,7 +120,7 @@ func (m *Memory) slotsOfPort(t *testing.T, port int) (out []netip.AddrPort) {
 	if target == 0 {
 		set = program.Endpoints
 	}
-	err = kernel.ReadRow(m.kernel, program.IPv4, set.Name(), value&program.TableMask, program.MaxSlots, func(data []byte) {
+	err = kernel.ReadRow(m.kernel, program.IPv4, set, value&program.TableMask, program.MaxSlots, func(data []byte) {
 		at := target
 		if target == 0 {
 			at = binary.BigEndian.Uint16(data[4:])
@@ -219,8 +219,8 @@ type undumpable struct {
 	t *testing.T
 }
 
-func (k undumpable) DumpElements(f program.Family, set string, found func(kernel.Found)) error {
-	if f == program.IPv4 && set == program.HashSlots.Name() {
+func (k undumpable) DumpElements(f program.Family, set program.SetID, found func(kernel.Found)) error {
+	if f == program.IPv4 && set == program.HashSlots {
 		k.t.Error("all hash slots are read at once")
 	}
 	return k.NFTables.DumpElements(f, set, found)
@@ -299,7 +299,7 @@ func TestTablesWithoutHistory(t *testing.T) {
 		return m
 	}
 	answers := func(m *Memory) (list []string) {
-		if err := m.kernel.DumpElements(program.IPv4, program.Answers.Name(), func(e kernel.Found) {
+		if err := m.kernel.DumpElements(program.IPv4, program.Answers, func(e kernel.Found) {
 			list = append(list, string(e.Key)+" "+string(e.Data))
 		}); err != nil {
 			t.Fatal(err)
@@ -347,7 +347,7 @@ func TestAuthorsOfAnEndpoint(t *testing.T) {
 			t.Errorf("%s: %v are to be planned again, want %v", when, names, again)
 		}
 		var at []netip.Addr
-		if err := m.kernel.DumpElements(program.IPv4, program.Answers.Name(), func(e kernel.Found) {
+		if err := m.kernel.DumpElements(program.IPv4, program.Answers, func(e kernel.Found) {
 			at = append(at, netip.AddrFrom4([4]byte(e.Data)))
 		}); err != nil {
 			t.Fatal(err)
@@ -465,7 +465,7 @@ func (m *Memory) checkHashed(t *testing.T, when string, state map[string]content
 	want := everything(m.tables[0])
 	for _, id := range []program.SetID{program.HashTables, program.HashSlots, program.TargetPorts, program.Endpoints, program.Pools} {
 		has := map[string]kernel.Found{}
-		if err := m.kernel.DumpElements(program.IPv4, id.Name(), func(e kernel.Found) { has[string(e.Key)] = e.Clone() }); err != nil {
+		if err := m.kernel.DumpElements(program.IPv4, id, func(e kernel.Found) { has[string(e.Key)] = e.Clone() }); err != nil {
 			t.Fatal(err)
 		}
 		list := want.Changes[0][id].Add

@@ -179,7 +179,7 @@ func wantSlots(method program.Method, list []contents.Endpoint) (out []inspect.E
 func (e *Engine) poolOf(t testing.TB, p *contents.Port, fe *contents.Frontend) (number uint32, chain string) {
 	t.Helper()
 	lookUp := func(set program.SetID, key program.Builder) []byte {
-		found, exists, err := e.conn.Lookup(p.Family, set.Name(), key.Arena)
+		found, exists, err := e.conn.Lookup(p.Family, set, key.Arena)
 		if err != nil || !exists {
 			t.Fatalf("look up %s of %s: found %t, %v", set.Name(), p.Name, exists, err)
 		}

@@ -140,7 +140,7 @@ func TestTenantWithManyTimeouts(t *testing.T) {
 	}
 	mustApply(t, e)
 	for _, set := range e.Elements() {
-		if set.Set == program.Dispatch.Name() && set.Elements > 600 {
+		if set.Set == program.Dispatch && set.Elements > 600 {
 			t.Errorf("%d classes (%s)", set.Elements, set.Family)
 		}
 	}

@@ -38,7 +38,7 @@ func (k *lossyKernel) Send(b *kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) 
 	return outcome, why, err
 }
 
-func (k *lossyKernel) Lookup(f program.Family, set string, key []byte) (kernel.Found, bool, error) {
+func (k *lossyKernel) Lookup(f program.Family, set program.SetID, key []byte) (kernel.Found, bool, error) {
 	if k.failLookup {
 		return kernel.Found{}, false, unix.EINTR
 	}

@@ -17,7 +17,7 @@ func TestNumbersAreNoPriorities(t *testing.T) {
 		x.install(t, m.Engine)
 		for _, set := range []program.SetID{program.Pools, program.StickySlots, program.HashTables} {
 			for _, f := range program.Families() {
-				if err := m.kernel.DumpElements(f, set.Name(), func(e kernel.Found) {
+				if err := m.kernel.DumpElements(f, set, func(e kernel.Found) {
 					if n := binary.NativeEndian.Uint32(e.Data); n <= largestPriority {
 						t.Errorf("%s: %s %s has the number %d", x.name, f, set.Name(), n)
 					}

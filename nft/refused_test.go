@@ -75,8 +75,8 @@ func TestRefusedPort(t *testing.T) {
 // forgetful is a kernel whose lists leave out endpoints, as while it resizes their map.
 type forgetful struct{ kernel.NFTables }
 
-func (k forgetful) DumpElements(f program.Family, set string, found func(kernel.Found)) error {
-	if set == program.Endpoints.Name() {
+func (k forgetful) DumpElements(f program.Family, set program.SetID, found func(kernel.Found)) error {
+	if set == program.Endpoints {
 		return nil
 	}
 	return k.NFTables.DumpElements(f, set, found)

@@ -304,7 +304,7 @@ func TestRepairOfOneTable(t *testing.T) {
 			}
 		}
 		for _, n := range x.engine.Elements() {
-			if n.Family == other && n.Set == program.NoEndpoints.Name() && n.Elements != 1 {
+			if n.Family == other && n.Set == program.NoEndpoints && n.Elements != 1 {
 				t.Errorf("%s %s: %d elements counted, want 1", n.Family, n.Set, n.Elements)
 			}
 		}

@@ -10,7 +10,7 @@ import (
 // repeatingKernel repeats some elements in a dump and leaves out as many, as the kernel does while it resizes a set.
 type repeatingKernel struct{ kernel.NFTables }
 
-func (k repeatingKernel) DumpElements(f program.Family, set string, each func(kernel.Found)) error {
+func (k repeatingKernel) DumpElements(f program.Family, set program.SetID, each func(kernel.Found)) error {
 	n := 0
 	return k.NFTables.DumpElements(f, set, func(e kernel.Found) {
 		if n++; n%3 == 0 {

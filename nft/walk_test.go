@@ -126,7 +126,7 @@ func TestWalkWithoutTables(t *testing.T) {
 	m := OpenMemory(Options{})
 	mustApply(t, m.Engine)
 	tx := &program.Transaction{}
-	err := m.kernel.DumpElements(program.IPv4, program.Generation.Name(), func(e kernel.Found) {
+	err := m.kernel.DumpElements(program.IPv4, program.Generation, func(e kernel.Found) {
 		tx.For(program.IPv4).Remove(program.Generation, tx.KeyOnly(e.Key, false))
 		tx.For(program.IPv4).Insert(program.Generation, tx.Element("program 0123456789abcdef ipvs", // of another version
 			func(b *program.Builder) { b.Arena = append(b.Arena, e.Key...) }, nil))

@@ -237,7 +237,7 @@ func TestTablesLeaveBetweenChanges(t *testing.T) {
 		}
 		slots := func() (n int) {
 			for _, s := range w.rules.Elements() {
-				if s.Set == program.HashSlots.Name() {
+				if s.Set == program.HashSlots {
 					n += s.Elements
 				}
 			}

@@ -30,7 +30,7 @@ type rangeRuleset struct {
 func (r *rangeRuleset) Apply() (nft.Result, error) {
 	result, err := r.Engine.Apply()
 	for _, set := range r.Elements() {
-		if id, _ := program.SetNamed(set.Set); id.HasPorts() && set.Elements > r.most {
+		if set.Set.HasPorts() && set.Elements > r.most {
 			r.t.Errorf("%s %s has %d elements, want at most %d", set.Family, set.Set, set.Elements, r.most)
 		}
 	}

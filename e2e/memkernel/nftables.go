@@ -324,15 +324,15 @@ func (k *NFTables) Capacity() int { return math.MaxInt }
 
 func (k *NFTables) Close() error { return nil }
 
-func (k *NFTables) Lookup(f program.Family, set string, key []byte) (e kernel.Found, found bool, err error) {
+func (k *NFTables) Lookup(f program.Family, set program.SetID, key []byte) (e kernel.Found, found bool, err error) {
 	n, err := k.LookupRow(f, set, [][]byte{key}, func(it kernel.Found) { e = it.Clone() })
 	return e, n > 0, err
 }
 
-func (k *NFTables) LookupRow(f program.Family, set string, keys [][]byte, each func(kernel.Found)) (found int, err error) {
+func (k *NFTables) LookupRow(f program.Family, set program.SetID, keys [][]byte, each func(kernel.Found)) (found int, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := k.set(f, set)
+	s := k.set(f, set.Name())
 	for _, key := range keys {
 		if s == nil {
 			break
@@ -374,10 +374,10 @@ func (s *set) overlaps(e element) bool {
 	return false
 }
 
-func (k *NFTables) DumpElements(f program.Family, set string, each func(kernel.Found)) error {
+func (k *NFTables) DumpElements(f program.Family, set program.SetID, each func(kernel.Found)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := k.set(f, set)
+	s := k.set(f, set.Name())
 	if s == nil {
 		return unix.ENOENT
 	}
@@ -390,7 +390,7 @@ func (k *NFTables) DumpElements(f program.Family, set string, each func(kernel.F
 // reader reads a set at once.
 type reader struct{ elements []kernel.Found }
 
-func (k *NFTables) ReadSet(f program.Family, set string) (kernel.SetReader, error) {
+func (k *NFTables) ReadSet(f program.Family, set program.SetID) (kernel.SetReader, error) {
 	l := &reader{}
 	err := k.DumpElements(f, set, func(e kernel.Found) { l.elements = append(l.elements, e) })
 	return l, err

@@ -206,7 +206,7 @@ func (t *table) slots(number uint32, c program.Class, only ...uint32) (out []net
 // the end.
 func (t *table) row(set program.SetID, number, size uint32, only []uint32, each func(data []byte)) error {
 	if only == nil {
-		return kernel.ReadRow(t.kernel, t.family, set.Name(), number, size, each)
+		return kernel.ReadRow(t.kernel, t.family, set, number, size, each)
 	}
 	e, found, err := t.find(set, words(number, only[0]))
 	if found {

@@ -35,14 +35,14 @@ func (k *strangeKernel) element() kernel.Found {
 	return kernel.Found{Key: k.take(), Data: k.take(), Comment: string(k.take())}
 }
 
-func (k *strangeKernel) DumpElements(_ program.Family, _ string, each func(kernel.Found)) error {
+func (k *strangeKernel) DumpElements(_ program.Family, _ program.SetID, each func(kernel.Found)) error {
 	for n := len(k.take()); n > 0 && len(k.rest) > 0; n-- {
 		each(k.element())
 	}
 	return nil
 }
 
-func (k *strangeKernel) LookupRow(_ program.Family, _ string, keys [][]byte, each func(kernel.Found)) (int, error) {
+func (k *strangeKernel) LookupRow(_ program.Family, _ program.SetID, keys [][]byte, each func(kernel.Found)) (int, error) {
 	found := 0
 	for ; found < len(keys) && len(k.rest) > 0; found++ {
 		each(k.element())
@@ -50,7 +50,7 @@ func (k *strangeKernel) LookupRow(_ program.Family, _ string, keys [][]byte, eac
 	return found, nil
 }
 
-func (k *strangeKernel) Lookup(program.Family, string, []byte) (kernel.Found, bool, error) {
+func (k *strangeKernel) Lookup(program.Family, program.SetID, []byte) (kernel.Found, bool, error) {
 	return k.element(), len(k.rest) > 0, nil
 }
 

@@ -37,7 +37,7 @@ const dumpTries = 5
 // each reads a set once. A set that does not exist is empty: the table is of an earlier version, or another program deleted
 // the set.
 func (t *table) each(set program.SetID, each func(kernel.Found)) error {
-	err := t.kernel.DumpElements(t.family, set.Name(), each)
+	err := t.kernel.DumpElements(t.family, set, each)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("list set %s: %w", set, err)
 	}
@@ -73,7 +73,7 @@ func (t *table) find(set program.SetID, key []byte) (e kernel.Found, found bool,
 		e, found = elements[string(key)]
 		return e, found, nil
 	}
-	if e, found, err = t.kernel.Lookup(t.family, set.Name(), key); err != nil {
+	if e, found, err = t.kernel.Lookup(t.family, set, key); err != nil {
 		return e, false, fmt.Errorf("look up an element of @%s: %w", set, err)
 	}
 	if found {
@@ -86,7 +86,7 @@ func (t *table) find(set program.SetID, key []byte) (e kernel.Found, found bool,
 func (t *table) findAll(set program.SetID, keys [][]byte, each func(kernel.Found)) error {
 	for len(keys) > 0 {
 		row := keys[:min(kernel.RowLength, len(keys))]
-		found, err := t.kernel.LookupRow(t.family, set.Name(), row, func(e kernel.Found) {
+		found, err := t.kernel.LookupRow(t.family, set, row, func(e kernel.Found) {
 			t.note(set, e.Key, &e)
 			each(e)
 		})

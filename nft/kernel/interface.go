@@ -17,7 +17,7 @@ type NFTables interface {
 	Capacity() int
 	Reader
 	// ReadSet begins to read a set or map. Other requests can come between its parts.
-	ReadSet(f program.Family, set string) (SetReader, error)
+	ReadSet(f program.Family, set program.SetID) (SetReader, error)
 	Close() error
 }
 
@@ -32,16 +32,16 @@ type Reader interface {
 	SurveyChains(f program.Family) (Existing, error)
 	SurveySets(f program.Family) (Existing, error)
 	// DumpElements reads all elements of a set or map. Their bytes are valid until each returns.
-	DumpElements(f program.Family, set string, each func(Found)) error
+	DumpElements(f program.Family, set program.SetID, each func(Found)) error
 	// LookupRow asks for several elements and hands over what they hold, up to the first one that does not exist. It
 	// returns how many exist.
-	LookupRow(f program.Family, set string, keys [][]byte, each func(Found)) (found int, err error)
+	LookupRow(f program.Family, set program.SetID, keys [][]byte, each func(Found)) (found int, err error)
 	// Lookup asks for one element.
-	Lookup(f program.Family, set string, key []byte) (e Found, found bool, err error)
+	Lookup(f program.Family, set program.SetID, key []byte) (e Found, found bool, err error)
 }
 
 // ReadRow asks for the data of consecutive slots, up to the first one that does not exist.
-func ReadRow(k Reader, f program.Family, set string, number, slots uint32, each func(data []byte)) error {
+func ReadRow(k Reader, f program.Family, set program.SetID, number, slots uint32, each func(data []byte)) error {
 	for first := uint32(0); first < slots; first += RowLength {
 		keys := make([][]byte, min(RowLength, slots-first))
 		for i := range keys {
@@ -68,7 +68,7 @@ var ErrUnknownProgram = errors.New("another version of Verdict wrote this table,
 // Identify finds the program whose fingerprint is in the stamp of the table.
 func Identify(k Reader, f program.Family) (program.Program, error) {
 	fingerprint := ""
-	err := k.DumpElements(f, program.Generation.Name(), func(e Found) { fingerprint = e.Comment })
+	err := k.DumpElements(f, program.Generation, func(e Found) { fingerprint = e.Comment })
 	if err != nil {
 		return program.Program{}, err
 	}

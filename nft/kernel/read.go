@@ -79,21 +79,21 @@ func (c *Conn) request(kind, flags uint16, f program.Family, attrs func(*nlmsg.W
 }
 
 // DumpElements reads all elements of a set or map.
-func (c *Conn) DumpElements(f program.Family, set string, each func(Found)) error {
+func (c *Conn) DumpElements(f program.Family, set program.SetID, each func(Found)) error {
 	return c.Dump(unix.NFT_MSG_GETSETELEM, f, ofOurSet(set), func(a nlmsg.Attributes) { decodeElements(a, each) })
 }
 
-func ofOurSet(set string) func(*nlmsg.Writer) {
+func ofOurSet(set program.SetID) func(*nlmsg.Writer) {
 	return func(w *nlmsg.Writer) {
 		w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, program.TableName)
-		w.Text(unix.NFTA_SET_ELEM_LIST_SET, set)
+		w.Text(unix.NFTA_SET_ELEM_LIST_SET, set.Name())
 	}
 }
 
 // socketReader reads a set through a socket of its own: the kernel keeps the place of one dump for each socket.
 type socketReader struct{ conn *Conn }
 
-func (c *Conn) ReadSet(f program.Family, set string) (SetReader, error) {
+func (c *Conn) ReadSet(f program.Family, set program.SetID) (SetReader, error) {
 	own, err := Dial(c.netns)
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func decodeValue(v nlmsg.Attributes) (value []byte) {
 
 // Lookup asks for one element. Found reports whether the key exists. In a set of ranges, it finds the range that has the
 // first port of the key. The key may be that of a frontend with one port.
-func (c *Conn) Lookup(f program.Family, set string, key []byte) (e Found, found bool, err error) {
+func (c *Conn) Lookup(f program.Family, set program.SetID, key []byte) (e Found, found bool, err error) {
 	n, err := c.LookupRow(f, set, [][]byte{key}, func(it Found) { e = it.Clone() })
 	return e, n > 0, err
 }
@@ -163,16 +163,15 @@ func (c *Conn) Lookup(f program.Family, set string, key []byte) (e Found, found 
 // LookupRow asks for several elements with one message. It calls each for the elements, up to the first one that does
 // not exist, and returns how many exist. The kernel answers with a message for each element. All answers must fit in
 // the receive buffer.
-func (c *Conn) LookupRow(f program.Family, set string, keys [][]byte, each func(Found)) (found int, err error) {
-	id, _ := program.SetNamed(set)
+func (c *Conn) LookupRow(f program.Family, set program.SetID, keys [][]byte, each func(Found)) (found int, err error) {
 	err = c.Ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_ACK, f, func(w *nlmsg.Writer) {
 		wire := &c.wire
 		w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, program.TableName)
-		w.Text(unix.NFTA_SET_ELEM_LIST_SET, set)
+		w.Text(unix.NFTA_SET_ELEM_LIST_SET, set.Name())
 		list := w.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		for _, key := range keys {
 			item := w.Nest(unix.NFTA_LIST_ELEM)
-			wire.key(id.HasPorts() && len(key) > program.FrontendLength(f), key)
+			wire.key(set.HasPorts() && len(key) > program.FrontendLength(f), key)
 			w.Unnest(item)
 		}
 		w.Unnest(list)

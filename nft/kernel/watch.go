@@ -33,10 +33,10 @@ type Interference struct {
 	Sets     map[TableSet]*Touched // the sets whose elements changed
 }
 
-// TableSet names a set in one of our tables.
+// TableSet is a set in one of our tables.
 type TableSet struct {
 	Family program.Family
-	Set    string
+	Set    program.SetID
 }
 
 // Touched are the keys of elements that changed.
@@ -75,7 +75,7 @@ func (i *Interference) String() string {
 		parts = append(parts, "chains, rules or sets")
 	}
 	for p := range i.Sets {
-		parts = append(parts, "elements of "+p.Family.String()+" "+program.TableName+" "+p.Set)
+		parts = append(parts, "elements of "+p.Family.String()+" "+program.TableName+" "+p.Set.Name())
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, ", ")
@@ -221,7 +221,7 @@ func (i *Interference) event(kind uint16, f program.Family, a nlmsg.Attributes) 
 	}
 	switch kind {
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM, msgDestroySetElements:
-		i.elementEvent(TableSet{Family: f, Set: second}, elements)
+		i.elementEvent(f, second, elements)
 	default:
 		i.structureEvent(kind, second)
 	}
@@ -245,11 +245,11 @@ func (i *Interference) structureEvent(kind uint16, name string) {
 }
 
 // elementEvent notes elements that changed. The sets of rules of others are not ours.
-func (i *Interference) elementEvent(at TableSet, elements nlmsg.Attributes) {
-	switch id, ours := program.SetNamed(at.Set); {
+func (i *Interference) elementEvent(f program.Family, name string, elements nlmsg.Attributes) {
+	switch id, ours := program.SetNamed(name); {
 	case id.FilledByRules():
 	case ours:
-		for t := i.At(at); elements.Next() && !t.Many; {
+		for t := i.At(TableSet{Family: f, Set: id}); elements.Next() && !t.Many; {
 			found := decodeElement(elements.Nested())
 			t.Touch(found.Key)
 		}

@@ -34,12 +34,12 @@ type imageReader struct {
 }
 
 func (r *imageReader) readStamps() error {
-	return r.kernel.DumpElements(r.family, program.Generation.Name(), func(e kernel.Found) { r.stamps = append(r.stamps, e.Clone()) })
+	return r.kernel.DumpElements(r.family, program.Generation, func(e kernel.Found) { r.stamps = append(r.stamps, e.Clone()) })
 }
 
 // numbers reads a map whose keys are numbers.
 func (r *imageReader) numbers(id program.SetID, each func(number uint32, e *kernel.Found)) error {
-	return r.kernel.DumpElements(r.family, id.Name(), func(e kernel.Found) {
+	return r.kernel.DumpElements(r.family, id, func(e kernel.Found) {
 		if number, ok := kernel.Number(e.Key); ok {
 			each(number, &e)
 		}
@@ -57,7 +57,7 @@ func (r *imageReader) readPools() error {
 // readFirewalled reads the numbers of frontends with source ranges. A version that did not have the sets had no such frontends.
 func (r *imageReader) readFirewalled() error {
 	for _, id := range []program.SetID{program.Firewalled, program.RangeFirewalled} {
-		err := r.kernel.DumpElements(r.family, id.Name(), func(e kernel.Found) {
+		err := r.kernel.DumpElements(r.family, id, func(e kernel.Found) {
 			if n, ok := e.Number(); ok && r.Names[n&program.PoolMask] == "" {
 				r.Names[n&program.PoolMask] = e.Comment
 			}
@@ -138,7 +138,7 @@ func (r *imageReader) readRows() error {
 func (r *imageReader) askRows(id program.SetID, wanted map[uint32]uint32) error {
 	for _, number := range slices.Sorted(maps.Keys(wanted)) {
 		var slots elements.Row
-		if err := kernel.ReadRow(r.kernel, r.family, id.Name(), number, wanted[number], slots.Append); err != nil {
+		if err := kernel.ReadRow(r.kernel, r.family, id, number, wanted[number], slots.Append); err != nil {
 			return err
 		}
 		r.Rows[id][number] = slots
@@ -149,7 +149,7 @@ func (r *imageReader) askRows(id program.SetID, wanted map[uint32]uint32) error 
 // dumpRows reads all slots.
 func (r *imageReader) dumpRows(id program.SetID, _ map[uint32]uint32) error {
 	rows, size := r.Rows[id], 0
-	return r.kernel.DumpElements(r.family, id.Name(), func(e kernel.Found) {
+	return r.kernel.DumpElements(r.family, id, func(e kernel.Found) {
 		if len(e.Key) != 8 || len(e.Data) == 0 {
 			return
 		}

@@ -39,7 +39,7 @@ func (tb *Table) LoadAll(found kernel.Existing, k kernel.NFTables) error {
 			has[id].rows = rows
 		} else if found.HasSet(d) {
 			has[id].elements = map[string]kernel.Found{}
-			err := k.DumpElements(tb.Family, d.Name, func(e kernel.Found) { has[id].elements[program.ElementID(e.Key, e.IntervalEnd)] = e.Clone() })
+			err := k.DumpElements(tb.Family, id, func(e kernel.Found) { has[id].elements[program.ElementID(e.Key, e.IntervalEnd)] = e.Clone() })
 			if err != nil {
 				return readError(id, err)
 			}
@@ -187,7 +187,7 @@ func (l *lookups) hasRow(id program.SetID, row []lookup) (bool, error) {
 		keys[i] = row[i].Key
 	}
 	i, same := 0, true
-	_, err := l.k.LookupRow(l.tb.Family, id.Name(), keys, func(found kernel.Found) {
+	_, err := l.k.LookupRow(l.tb.Family, id, keys, func(found kernel.Found) {
 		same = same && i < len(row) && l.tb.holds(&found, row[i].Account, &row[i].Record)
 		i++
 	})
@@ -203,7 +203,7 @@ func readError(id program.SetID, err error) error {
 
 // lookUp asks for an element. A range that is in its way belongs to nobody.
 func (tb *Table) lookUp(k kernel.NFTables, a *ledger.Account, r *ledger.Record, differs differs) error {
-	found, exists, err := k.Lookup(tb.Family, r.Set.Name(), r.Key)
+	found, exists, err := k.Lookup(tb.Family, r.Set, r.Key)
 	switch {
 	case err != nil:
 		return readError(r.Set, err)
@@ -232,7 +232,7 @@ func (tb *Table) loadKeys(k kernel.NFTables, id program.SetID, touched map[strin
 		if err != nil {
 			return err
 		}
-		found, exists, readErr := k.Lookup(tb.Family, id.Name(), []byte(key))
+		found, exists, readErr := k.Lookup(tb.Family, id, []byte(key))
 		if err = readError(id, readErr); exists && kernel.SameValue(found.Key, []byte(key)) {
 			tb.Want.Correct(nil, &ledger.Record{Set: id, Key: found.Key, End: found.IntervalEnd}, ledger.Other)
 		}
@@ -243,7 +243,7 @@ func (tb *Table) loadKeys(k kernel.NFTables, id program.SetID, touched map[strin
 // loadSet enters what the kernel has in a set. It reads the whole set.
 func (tb *Table) loadSet(k kernel.NFTables, id program.SetID) error {
 	has := presence{elements: map[string]kernel.Found{}}
-	err := k.DumpElements(tb.Family, id.Name(), func(e kernel.Found) { has.elements[program.ElementID(e.Key, e.IntervalEnd)] = e.Clone() })
+	err := k.DumpElements(tb.Family, id, func(e kernel.Found) { has.elements[program.ElementID(e.Key, e.IntervalEnd)] = e.Clone() })
 	if err != nil {
 		return readError(id, err)
 	}

@@ -124,7 +124,7 @@ func (r *tableRecheck) chooseLists(k kernel.NFTables) error {
 func (r *tableRecheck) readList(k kernel.NFTables) (err error) {
 	id := r.lists[0]
 	if r.list == nil {
-		if r.list, err = k.ReadSet(r.tb.Family, id.Name()); err != nil {
+		if r.list, err = k.ReadSet(r.tb.Family, id); err != nil {
 			return fmt.Errorf("list %s: %w", id.Name(), err)
 		}
 		r.known = map[string]bool{}
@@ -180,7 +180,7 @@ func (tb *Table) Repair(w program.Writer, k kernel.NFTables, i *kernel.Interfere
 // clients.
 func (tb *Table) loadTouched(k kernel.NFTables, i *kernel.Interference, chains bool) (err error) {
 	for id := range program.SetCount {
-		at := i.Sets[kernel.TableSet{Family: tb.Family, Set: id.Name()}]
+		at := i.Sets[kernel.TableSet{Family: tb.Family, Set: id}]
 		whole := chains && id == program.Dispatch
 		switch {
 		case err != nil || tb.Defs[id].Dynamic || at == nil && !whole:
@@ -211,7 +211,7 @@ func (tb *Table) Check(i *kernel.Interference, k kernel.NFTables, settled bool) 
 		return err
 	}
 	for _, id := range tb.miscounted(was, false) {
-		i.At(kernel.TableSet{Family: tb.Family, Set: tb.Defs[id].Name}).Many = true
+		i.At(kernel.TableSet{Family: tb.Family, Set: id}).Many = true
 	}
 	return tb.checkNext(i, k)
 }
@@ -222,7 +222,7 @@ func (tb *Table) checkNext(i *kernel.Interference, k kernel.NFTables) (err error
 		tb.round = tb.Want.Cursor()
 	}
 	l := lookups{tb: tb, k: k, differs: func(_ *ledger.Account, r *ledger.Record, _ ledger.State) {
-		i.At(kernel.TableSet{Family: tb.Family, Set: r.Set.Name()}).Touch(r.Key)
+		i.At(kernel.TableSet{Family: tb.Family, Set: r.Set}).Touch(r.Key)
 	}}
 	tb.round.Part(CheckParts, func(a *ledger.Account, r *ledger.Record) {
 		if err == nil {

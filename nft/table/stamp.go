@@ -42,7 +42,7 @@ func (s *stamps) write(w program.Writer, instance uint32, label string, whole bo
 func (s stamp) in(f program.Family, k kernel.NFTables) (bool, error) {
 	t := &program.Transaction{}
 	key := s.element(t, "")
-	_, found, err := k.Lookup(f, program.Generation.Name(), key.Key(t.Arena))
+	_, found, err := k.Lookup(f, program.Generation, key.Key(t.Arena))
 	return found, err
 }
 

@@ -133,7 +133,7 @@ func (tb *Table) Adopt(k kernel.NFTables) error {
 	}
 	var tokens []elements.EarlierToken
 	for _, set := range []program.SetID{program.StickyEndpoints, program.StickyAddresses} {
-		read := k.DumpElements(tb.Family, set.Name(), func(e kernel.Found) {
+		read := k.DumpElements(tb.Family, set, func(e kernel.Found) {
 			if token, ok := elements.ReadToken(tb.Family, e.Key, e.Data, e.Comment); ok {
 				tokens = append(tokens, token)
 			}

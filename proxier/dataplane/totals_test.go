@@ -115,8 +115,8 @@ func TestAddResults(t *testing.T) {
 
 // TestMasqueradeModes: nft masquerades the connections of a frontend as the plan says.
 func TestMasqueradeModes(t *testing.T) {
-	for mode, want := range map[serviceport.Masquerade]string{
-		serviceport.NoMasquerade: "cluster-ips", serviceport.MasqueradeAlways: "masquerade-always", serviceport.MasqueradeNode: "masquerade-node",
+	for mode, want := range map[serviceport.Masquerade]program.SetID{
+		serviceport.NoMasquerade: program.ClusterIPs, serviceport.MasqueradeAlways: program.MasqueradeAlways, serviceport.MasqueradeNode: program.MasqueradeNode,
 	} {
 		rules := inMemory()
 		m := New(Options{Ruleset: rules})
@@ -125,7 +125,7 @@ func TestMasqueradeModes(t *testing.T) {
 		fe.Masquerade, fe.ClusterIP = mode, mode == serviceport.NoMasquerade
 		m.Set(planned)
 		m.Apply()
-		for _, set := range []string{"cluster-ips", "masquerade-always", "masquerade-node"} {
+		for _, set := range []program.SetID{program.ClusterIPs, program.MasqueradeAlways, program.MasqueradeNode} {
 			n := 0
 			if err := rules.kernel.DumpElements(program.IPv4, set, func(kernel.Found) { n++ }); err != nil || (n > 0) != (set == want) {
 				t.Errorf("mode %d: %s has %d elements, %v", mode, set, n, err)

@@ -160,7 +160,7 @@ func (d *differ) tidy(t *program.Transaction, f program.Family) {
 	for id := range program.SetCount {
 		c := &t.Changes[f.Index()][id]
 		for i, e := range c.Delete {
-			if found, is, err := d.conn.Lookup(f, id.Name(), e.Key(t.Arena)); is && err == nil {
+			if found, is, err := d.conn.Lookup(f, id, e.Key(t.Arena)); is && err == nil {
 				c.Delete[i] = found.Element(&defs[id], &t.Builder)
 			}
 		}
@@ -168,7 +168,7 @@ func (d *differ) tidy(t *program.Transaction, f program.Family) {
 	c := &t.Changes[f.Index()]
 	c[program.Dispatch].Delete = slices.DeleteFunc(c[program.Dispatch].Delete, func(e program.Element) bool { return kept[e.Label] })
 	c[program.IPVSAddresses].Add = slices.DeleteFunc(c[program.IPVSAddresses].Add, func(e program.Element) bool {
-		_, is, err := d.conn.Lookup(f, program.IPVSAddresses.Name(), e.Key(t.Arena))
+		_, is, err := d.conn.Lookup(f, program.IPVSAddresses, e.Key(t.Arena))
 		return is && err == nil
 	})
 	for _, e := range c[program.Pools].Add {
@@ -214,7 +214,7 @@ func (d *differ) owner(f program.Family, id program.SetID, e *program.Element, a
 	for _, n := range []uint32{number & program.PoolMask, number&program.PoolMask ^ program.LocalBit} {
 		name := d.names[pool{f, n}]
 		if name == "" {
-			found, _, _ := d.conn.Lookup(f, program.Pools.Name(), binary.NativeEndian.AppendUint32(nil, n)) // the name is only for people
+			found, _, _ := d.conn.Lookup(f, program.Pools, binary.NativeEndian.AppendUint32(nil, n)) // the name is only for people
 			name = found.Comment
 		}
 		if name != "" {

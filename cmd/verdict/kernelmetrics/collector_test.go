@@ -37,8 +37,8 @@ func (k *kernel) collector(most int) *Collector {
 	return New(Options{
 		Elements: func() []nft.SetElements {
 			return []nft.SetElements{
-				{Family: program.IPv4, Set: "services", Elements: k.frontends}, {Family: program.IPv6, Set: "endpoints", Elements: 5000},
-				{Family: program.IPv6, Set: "pools", Elements: 8, Limit: 9},
+				{Family: program.IPv4, Set: program.Services, Elements: k.frontends}, {Family: program.IPv6, Set: program.Endpoints, Elements: 5000},
+				{Family: program.IPv6, Set: program.Pools, Elements: 8, Limit: 9},
 			}
 		},
 		Affinity: func() ([]inspect.AffinityEntries, error) {

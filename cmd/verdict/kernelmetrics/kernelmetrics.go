@@ -144,11 +144,11 @@ func (s *scrape) counter(d *prometheus.Desc, v float64, labels ...string) {
 // elements shows the size of each map, and returns how many frontends there are.
 func (c *Collector) elements(s *scrape) (frontends int) {
 	for _, e := range c.options.Elements() {
-		s.gauge(elementsDesc, float64(e.Elements), e.Family.Version(), e.Set)
+		s.gauge(elementsDesc, float64(e.Elements), e.Family.Version(), e.Set.Name())
 		if e.Limit > 0 {
-			s.gauge(roomDesc, float64(e.Limit), e.Family.Version(), e.Set)
+			s.gauge(roomDesc, float64(e.Limit), e.Family.Version(), e.Set.Name())
 		}
-		if set, _ := program.SetNamed(e.Set); set.Says().Counted() {
+		if e.Set.Says().Counted() {
 			frontends += e.Elements
 		}
 	}
