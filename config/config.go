@@ -390,8 +390,8 @@ type Budgets struct {
 	// The worst change of port ranges takes the kernel about 10 ms with the defaults.
 	RangeFrontends          int `flag:"max-range-frontends" must:"positive" usage:"<NUMBER> of frontends with port ranges on this node; the oldest Services get them"`
 	NamespaceRangeFrontends int `flag:"max-namespace-range-frontends" must:"positive" usage:"<NUMBER> of frontends with port ranges that the Services of one namespace may have"`
-	// A namespace may need as many changes as NamespaceElements at once.
-	NamespaceChanges  int `flag:"max-namespace-changes" must:"positive" usage:"<NUMBER> of changes of the kernel a second that large changes of one namespace, and planning (5 µs count as one), may need in the long run; then they wait"`
+	// A namespace may have as many at once as NamespaceElements.
+	NamespaceChanges  int `flag:"max-namespace-changes" must:"positive" usage:"<NUMBER> of changes of the kernel a second, each of 5 µs of processor time or less, that large changes of one namespace may need in the long run; then they wait"`
 	NamespaceLogLines int `flag:"max-namespace-log-lines" must:"positive" usage:"<NUMBER> of lines a minute that the log has about problems of the objects of one namespace, about its endpoints, and about its health check ports, each"`
 }
 

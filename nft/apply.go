@@ -27,6 +27,7 @@ func (e *Engine) Apply() (Result, error) {
 		return r, err
 	}
 	r.Added, r.Deleted = e.tx.Elements()
+	r.Counts = e.tx.Counts()
 	if !e.tx.Empty() || d.full { // if everything was compared, the table gets the stamp of this engine
 		err = e.commit(d, &r)
 		if e.mode = d.next(e.refusal, &r, err); e.mode == synced {

@@ -12,6 +12,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/contents/elements"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/nft/table"
 )
 
@@ -281,16 +282,20 @@ func (p *pending) discard() {
 }
 
 // changedPorts counts the elements that service ports change, with those of the hash tables that they had last.
-func (e *Engine) changedPorts() map[contents.PortID]int {
-	counts := map[contents.PortID]int{}
+func (e *Engine) changedPorts() map[contents.PortID]serviceport.Counts {
+	counts := map[contents.PortID]serviceport.Counts{}
+	add := func(id contents.PortID, n serviceport.Counts) {
+		n.Add(counts[id])
+		counts[id] = n
+	}
 	for _, tb := range e.tables {
-		for _, a := range tb.Want.Pending() {
-			if n := a.Changes(); n > 0 && a.Owner() != "" {
-				counts[contents.PortID{Family: tb.Family, Name: a.Owner()}] += n
+		for i, n := range tb.Want.PendingCounts() {
+			if owner := tb.Want.Pending()[i].Owner(); owner != "" && n != (serviceport.Counts{}) {
+				add(contents.PortID{Family: tb.Family, Name: owner}, n)
 			}
 		}
 		for name, n := range tb.Want.Hash.TakeRetired() {
-			counts[contents.PortID{Family: tb.Family, Name: name}] += n
+			add(contents.PortID{Family: tb.Family, Name: name}, serviceport.Counts{serviceport.Slot: int32(n)})
 		}
 	}
 	return counts

@@ -94,7 +94,7 @@ func TestTablesLeaveInPieces(t *testing.T) {
 	}
 	paid := 0
 	for id, n := range r.Changed {
-		if paid += n; !strings.HasPrefix(id.Name, "ns/leaves") || id.Family != program.IPv4 {
+		if paid += n.Sum(); !strings.HasPrefix(id.Name, "ns/leaves") || id.Family != program.IPv4 {
 			t.Errorf("%v pays for %d slots", id, n)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // Result is what an Apply did.
@@ -24,9 +25,10 @@ type Result struct {
 	InKernel time.Duration // time in the system call that carries the batch
 	// Changed counts the elements that single service ports changed. Ports that were set or deleted before everything was
 	// written count nothing.
-	Changed map[contents.PortID]int
-	More    bool // there is more to look at; see Repair
-	Leaving bool // there are slots of hash tables without pools; each Apply deletes some
+	Changed map[contents.PortID]serviceport.Counts
+	Counts  serviceport.Counts // of Added and Deleted
+	More    bool               // there is more to look at; see Repair
+	Leaving bool               // there are slots of hash tables without pools; each Apply deletes some
 	// Room names the service ports that got less than they asked for, and for which there is room. The caller Sets them
 	// again.
 	Room []contents.PortID

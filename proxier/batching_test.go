@@ -264,7 +264,7 @@ func TestTablesLeaveBetweenChanges(t *testing.T) {
 		paid, most := 0, 0
 		for _, p := range w.watcher.passes {
 			for _, n := range p.Result.Changed {
-				paid += n
+				paid += n.Sum()
 			}
 			most = max(most, p.Result.Deleted)
 		}

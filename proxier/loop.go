@@ -53,6 +53,8 @@ type Options struct {
 	Reconfigured <-chan *config.Settings
 	// NoIPv6 reports that the kernel has no IPv6.
 	NoIPv6 bool
+	// Accounts have what namespaces cost; nil: the loop makes its own.
+	Accounts *planning.Accounts
 	// Health finds out which endpoints are good, and tells the store; nil: nobody does.
 	Health   *endpointhealth.Monitor
 	Observer report.Observer
@@ -78,9 +80,12 @@ type Proxier struct {
 
 // New returns a loop that has done nothing yet.
 func New(o Options) *Proxier {
+	if o.Accounts == nil {
+		o.Accounts = planning.NewAccounts(o.Store, &o.Settings.Budgets, o.Log)
+	}
 	quota := report.NewLines(o.Log, o.Settings.Budgets.NamespaceLogLines)
 	lines := report.NewLog(o.Log, &quota)
-	cleaner := flows.New(flows.Options{Remover: o.Flows, Former: o.Former, Adopted: o.Adopted, Log: o.Log})
+	cleaner := flows.New(flows.Options{Remover: o.Flows, Former: o.Former, Adopted: o.Adopted, Pays: o.Accounts.Beside, Log: o.Log})
 	pace := &pace{minPeriod: o.Settings.MinSyncPeriod}
 	return &Proxier{
 		store: o.Store, reconfigured: o.Reconfigured, observer: o.Observer, turned: o.Turned, log: o.Log, lines: &lines,
@@ -92,7 +97,7 @@ func New(o Options) *Proxier {
 				Settings: o.Settings, Primary: o.Primary, IPv6: !o.NoIPv6, Servers: o.APIServers, Retry: checkPeriod, Log: o.Log,
 			}),
 			planning: planning.New(o.Store, o.Settings, o.Health, o.Dataplane.Slots),
-			pauses:   planning.NewPauses(o.Log, &o.Settings.Budgets),
+			accounts: o.Accounts,
 			triggers: report.NewTriggers(time.Now()),
 			checks:   report.NewWantedChecks(),
 			flows:    cleaner,

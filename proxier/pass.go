@@ -20,7 +20,7 @@ type passer struct {
 	queue     queue
 	node      environment.Environment
 	planning  planning.Planning
-	pauses    planning.Pauses
+	accounts  *planning.Accounts
 	triggers  report.Triggers
 	checks    report.WantedChecks
 	flows     *flows.Cleaner
@@ -34,23 +34,31 @@ type passer struct {
 // earlier process.
 func (p *passer) pass(environmentChanged bool) report.Pass {
 	pass := report.Pass{Started: time.Now()}
-	var d planning.Draft
-	everything := p.updateEnvironment(environmentChanged)
-	if everything {
+	if p.updateEnvironment(environmentChanged) {
 		pass.Services = p.setEverything()
+		p.apply(&pass)
 	} else {
-		p.planning.Meter.Start()
-		d = p.draftSome(pass.Started)
-		pass.Services = p.set(d)
-		p.planning.Meter.Stop()
-	}
-	pass.Planning = time.Since(pass.Started)
-	p.apply(&pass)
-	if !everything && !p.unhurried { // otherwise it was not the tenants' doing, or nobody waits for them
-		p.pause(&pass, &d)
+		p.some(&pass)
 	}
 	p.complete(&pass)
 	return pass
+}
+
+// some plans some of the Services that changed, hands them to the kernel, and charges their namespaces.
+func (p *passer) some(pass *report.Pass) {
+	p.planning.Meter.Start()
+	d := p.draftSome(pass.Started)
+	pass.Services = p.set(d)
+	if d.Size >= longSize { // wall time would count somebody else's transaction
+		p.planning.Meter.Lock()
+	}
+	began := time.Now()
+	p.apply(pass)
+	took := p.planning.Since(began)
+	p.planning.Meter.Stop()
+	if !p.unhurried { // otherwise nobody waits
+		pass.Pauses = p.accounts.Charge(&d, pass.Result.Changed, &pass.Result.Counts, took, time.Now())
+	}
 }
 
 // updateEnvironment takes over what changed around the Services. It reports whether all Services have to be planned.
@@ -91,6 +99,9 @@ const (
 	planPeriod = 3 * time.Millisecond
 	planSize   = 300 // frontends, endpoints and source ranges
 )
+
+// longSize is how large a draft is that takes long to hand on and to apply: more than threadtime.Brief.
+const longSize = 1000
 
 // draftSome plans some Services, at least one.
 func (p *passer) draftSome(began time.Time) planning.Draft {
@@ -146,6 +157,7 @@ func (p *passer) remove(name state.Name) {
 
 // apply hands everything to the kernel. Services whose ports change their engine are planned again on the way.
 func (p *passer) apply(pass *report.Pass) {
+	pass.Planning = time.Since(pass.Started)
 	for {
 		pass.Result.Add(p.dataplane.Apply())
 		replan := pass.Result.Replan
@@ -156,15 +168,6 @@ func (p *passer) apply(pass *report.Pass) {
 		slices.SortFunc(replan, state.Name.Compare)
 		p.set(p.planning.Draft(replan))
 	}
-}
-
-// pause has the namespaces wait that changed too much.
-func (p *passer) pause(pass *report.Pass, d *planning.Draft) {
-	wait := p.pauses.Charge(pass.Result.Changed, d, time.Now())
-	for namespace, d := range wait {
-		p.queue.store.Hold(namespace, d)
-	}
-	pass.Pauses = len(wait)
 }
 
 // complete forgets the changes if the kernel has them, and completes the report.

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -83,6 +84,9 @@ func TestWhatCounts(t *testing.T) {
 			}
 			w.store.SetService(thief, nil)
 		}},
+		"few changes that take the kernel long": {10 * time.Millisecond, func(w *world, round int) {
+			w.store.SetService(ofTenant(service("wide", "10.96.9.9", 1, fmt.Sprintf("198.51.100.%d", round))), nil)
+		}},
 		"planning that changes nothing": {10 * time.Millisecond, func(w *world, _ int) {
 			w.store.SetService(ofTenant(service("wide", "10.96.9.9", 1)), nil)
 		}},
@@ -90,7 +94,7 @@ func TestWhatCounts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorldWith(func(o *Options) { o.Settings.Budgets.NamespaceElements = 10 * largeChanges })
-				w.passes.planning.Measure = func() func() time.Duration { return func() time.Duration { return test.takes } }
+				w.passes.planning.Since = func(time.Time) time.Duration { return test.takes }
 				sellers(w)
 				w.store.MarkSynced()
 				w.mustApply(t)
@@ -102,8 +106,12 @@ func TestWhatCounts(t *testing.T) {
 					w.mustApply(t)
 				}
 				const who = `those of all others go on" namespace=`
-				if log := w.log.String(); strings.Count(log, who) != 1 || !strings.Contains(log, who+"tenant") {
+				log := w.log.String()
+				if strings.Count(log, who) != 1 || !strings.Contains(log, who+"tenant") {
 					t.Errorf("who waits?\n%s", log)
+				}
+				if strings.HasPrefix(name, "few") && (!strings.Contains(log, "changes=2 ") || strings.Contains(log, "kernel=0s beside")) {
+					t.Errorf("what did the kernel take?\n%s", log)
 				}
 			})
 		})
@@ -148,4 +156,37 @@ func (w *world) mustApply(t *testing.T) {
 func ofTenant(svc *state.Service) *state.Service {
 	svc.Namespace = "tenant"
 	return svc
+}
+
+// TestFrontendsMoveInPauses: a frontend that changes its owner goes and comes in one transaction, although the namespace that loses
+// it, or gets it back, has to wait. Whoever moved it pays.
+func TestFrontendsMoveInPauses(t *testing.T) {
+	w := newWorld(t)
+	const at = "198.51.100.1"
+	victim := service("victim", "10.96.8.1", 2, at)
+	victim.Namespace = "shop"
+	w.store.SetService(victim, nil)
+	w.store.MarkSynced()
+	w.mustApply(t)
+	w.store.Hold("shop", time.Hour)
+	expect := func(step, owner string) {
+		t.Helper()
+		w.mustApply(t)
+		for port, addrs := range w.rules.frontends(t) {
+			if slices.Contains(addrs, at) != (port == owner) {
+				t.Errorf("%s: %s has %v", step, port, addrs)
+			}
+		}
+		if p := w.watcher.passes[len(w.watcher.passes)-1]; p.Result.Transactions[kernel.Applied] != 1 {
+			t.Errorf("%s: %d transactions", step, p.Result.Transactions[kernel.Applied])
+		}
+	}
+	thief := ofTenant(service("thief", "10.96.9.9", 1, at))
+	w.store.SetService(thief, nil)
+	expect("taken", "tenant/thief:http")
+	w.store.DeleteService(thief.Name)
+	expect("given back", "shop/victim:http")
+	if seconds := w.passes.accounts.Seconds(); seconds["tenant"] <= 0 || seconds["shop"] > 0 {
+		t.Errorf("they pay %v", seconds)
+	}
 }

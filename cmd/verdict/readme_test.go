@@ -188,6 +188,7 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	_, err := metrics.New(metrics.Options{
 		Registry: registry, Families: []state.Family{state.IPv4}, Changes: state.NewStore().ChangeCounts,
+		Seconds: func() map[string]float64 { return map[string]float64{"shop": 1} },
 	})
 	if err := errors.Join(err, restclient.Register(registry), registry.Register(kernelmetrics.New(kernelmetrics.Options{}))); err != nil {
 		t.Fatal(err)

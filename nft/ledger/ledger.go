@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // Ledger has the accounts of one table.
@@ -22,6 +23,7 @@ type Ledger struct {
 	comment  func(owner string, r *Record) string
 	accounts []*Account
 	pending  []*Account
+	changes  []serviceport.Counts // of these
 	shards   shards
 	nobody   *Account // has what nobody wants
 	Ranges   *Account // has all elements of sets of ranges
@@ -40,10 +42,9 @@ type Account struct {
 	named   string // the owner in the comments that the kernel has
 	wanted  Content
 	applied Content
-	equal   ends      // of these two
-	version [2]uint32 // of these two
-	place   int32     // in Ledger.accounts
-	changes int32
+	equal   ends          // of these two
+	version [2]uint32     // of these two
+	place   int32         // in Ledger.accounts
 	shard   program.SetID // the set whose elements the ledger has here; 0: it is the account of an owner
 	pending bool          // it is in Ledger.pending
 	closed  bool          // it goes when the kernel has nothing of it
@@ -51,9 +52,6 @@ type Account struct {
 
 // Owner is the name of the owner; "": an account of the ledger.
 func (a *Account) Owner() string { return a.owner }
-
-// Changes is how many elements of the account the latest transaction adds and deletes.
-func (a *Account) Changes() int { return int(a.changes) }
 
 // Wanted is what the owner wants.
 func (a *Account) Wanted() Content { return a.wanted }
@@ -157,6 +155,9 @@ func (l *Ledger) Count(id program.SetID) int { return l.counts[id] }
 // Pending are the accounts of which the kernel lacks changes. It is valid until one of them changes.
 func (l *Ledger) Pending() []*Account { return l.pending }
 
+// PendingCounts are how many elements of each of them the latest transaction adds and deletes.
+func (l *Ledger) PendingCounts() []serviceport.Counts { return l.changes }
+
 // Settle notes that the kernel has everything that was pending.
 func (l *Ledger) Settle() { l.settle(func(*Account) bool { return true }) }
 
@@ -166,7 +167,7 @@ func (l *Ledger) SettleSet(id program.SetID) {
 }
 
 func (l *Ledger) settle(of func(*Account) bool) {
-	const long = 4096 // bytes
+	const long = 4096
 	rest := l.pending[:0]
 	for _, a := range l.pending {
 		if !of(a) {
@@ -188,6 +189,9 @@ func (l *Ledger) settle(of func(*Account) bool) {
 	clear(l.pending[len(rest):])
 	if l.pending = rest; len(rest) == 0 {
 		l.pending, l.empty = nil, false // the list of the first transaction is long
+		if cap(l.changes) > long {
+			l.changes = nil
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // Record is one element of an owner, without its comment: that follows from the name of the owner.
@@ -108,7 +109,7 @@ func (r *Record) compare(o *Record) int {
 		return cmp.Compare(r.Set, o.Set)
 	}
 	order := compareNumbers
-	if !numbered(r.Set) {
+	if r.Set.Kind() != serviceport.Slot {
 		order = bytes.Compare
 	}
 	if c := order(r.Key, o.Key); c != 0 || r.End == o.End {
@@ -118,15 +119,6 @@ func (r *Record) compare(o *Record) int {
 		return -1
 	}
 	return 1
-}
-
-// numbered reports whether the keys of a set are numbers, and come in their order: slots and tokens.
-func numbered(id program.SetID) bool {
-	switch id {
-	case program.Endpoints, program.StickySlots, program.HashSlots, program.Addresses, program.StickyEndpoints, program.StickyAddresses:
-		return true
-	}
-	return false
 }
 
 func compareNumbers(a, b []byte) int {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // writer writes what is pending to a transaction.
@@ -19,7 +20,9 @@ func (l *Ledger) Write(to program.Writer) {
 	if l.empty {
 		w.reserve()
 	}
+	l.changes = slices.Grow(l.changes[:0], len(l.pending))
 	for _, a := range l.pending {
+		l.changes = append(l.changes, serviceport.Counts{})
 		w.account(a)
 	}
 	for id := range program.SetCount {
@@ -35,6 +38,7 @@ func (l *Ledger) Write(to program.Writer) {
 // WriteSet writes what is pending in the elements of one set that belong to no single owner.
 func (l *Ledger) WriteSet(to program.Writer, id program.SetID) {
 	w := writer{Writer: to, Ledger: l}
+	l.changes = append(l.changes[:0], serviceport.Counts{}) // nobody asks for them
 	for _, a := range l.pending {
 		if a.shard == id {
 			w.account(a)
@@ -56,7 +60,6 @@ func (w *writer) reserve() {
 
 // account writes what is pending in an account. If its owner has another name, each element with a comment is deleted and added.
 func (w *writer) account(a *Account) {
-	a.changes = 0
 	if a.named != a.owner {
 		w.records.walk(a.applied, a.wanted, func(old, next *Record) {
 			if old == nil || next == nil || !old.same(next) || w.comment(a.owner, old) != w.comment(a.named, old) {
@@ -81,20 +84,21 @@ func (w *writer) change(a *Account, old, next *Record) {
 		w.ranges[set.Set] = true
 		return
 	}
+	changes := &w.changes[len(w.changes)-1]
 	if old != nil {
-		if a.changes++; old.other || w.comment(a.named, old) == "" {
+		if changes[set.Set.Kind()]++; old.other || w.comment(a.named, old) == "" {
 			w.Remove(old.Set, w.KeyOnly(old.Key, old.End))
 		} else {
 			w.Remove(old.Set, Element(w.Writer, w.comment(a.named, old), old))
 		}
 	}
 	if next != nil {
+		changes[set.Set.Kind()]++
 		w.insert(a, next)
 	}
 }
 
 func (w *writer) insert(a *Account, r *Record) {
-	a.changes++
 	w.Insert(r.Set, Element(w.Writer, w.comment(a.owner, r), r))
 }
 

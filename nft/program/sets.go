@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/nft/rule"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // SetID is the number of a named set or map. The sets are declared in this order.
@@ -108,6 +109,18 @@ func (id SetID) HasNodePorts() bool { return strings.HasSuffix(id.Name(), "nodep
 
 // HasPorts reports whether the keys of a set are frontends with ranges of ports.
 func (id SetID) HasPorts() bool { return id >= RangeServices && id <= RangeHoldsRefusals }
+
+// Kind is the kind of changes of its elements. The keys of slots are numbers, and come in their order.
+func (id SetID) Kind() serviceport.Kind {
+	switch id {
+	case Endpoints, StickySlots, HashSlots, Addresses, StickyEndpoints, StickyAddresses:
+		return serviceport.Slot
+	}
+	if id.HasPorts() {
+		return serviceport.Range
+	}
+	return serviceport.Key
+}
 
 // FilledByRules reports whether packets make the entries of a set.
 func (id SetID) FilledByRules() bool { return declared[id].Dynamic }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/verdict-proxy/verdict/nft/rule"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // LayoutComment is the comment of our tables. Its number changes whenever the numbers in affinity entries get another
@@ -201,6 +202,16 @@ func (t *Transaction) Elements() (added, deleted int) {
 		}
 	}
 	return added, deleted
+}
+
+// Counts counts them by their kind.
+func (t *Transaction) Counts() (c serviceport.Counts) {
+	for f := range t.Changes {
+		for id := range SetCount {
+			c[id.Kind()] += int32(len(t.Changes[f][id].Add) + len(t.Changes[f][id].Delete))
+		}
+	}
+	return c
 }
 
 // String prints the transaction as a script for "nft -f", one line for each change, in the order of the batch.

@@ -207,3 +207,33 @@ type Suspicion struct {
 	// Packets counts its repeated packets, or its resets, since it was noticed first.
 	Packets uint64
 }
+
+// Kind is a kind of change. The kernel needs about as long for one change of a kind as for another.
+type Kind uint8
+
+// The kinds.
+const (
+	Slot      Kind = iota // of a pool or of a hash table
+	Key                   // any other element of a set or map
+	Range                 // a frontend with a range of ports: the kernel copies the whole set
+	Operation             // of IPVS
+	Kinds
+)
+
+// Counts count changes by their kind.
+type Counts [Kinds]int32
+
+// Add adds other counts.
+func (c *Counts) Add(other Counts) {
+	for kind, n := range other {
+		c[kind] += n
+	}
+}
+
+// Sum counts the changes of all kinds.
+func (c Counts) Sum() (n int) {
+	for _, of := range c {
+		n += int(of)
+	}
+	return n
+}

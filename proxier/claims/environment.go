@@ -133,9 +133,6 @@ func (s Servers) at(fe *plan.Frontend) (balancers, found bool) {
 	return balancers, found
 }
 
-// systemNamespace has the Services of those who run the cluster. One of them may balance the API servers.
-const systemNamespace = "kube-system"
-
 // meets reports whether a plan asks for something that is kept for others.
 func (k *kept) meets(p *plan.Service) bool {
 	for i := range p.Ports {
@@ -157,8 +154,8 @@ func (k *kept) reason(n state.Name, port *plan.Port, fe *plan.Frontend) (why str
 	switch {
 	case fe.Kind == plan.ExternalIP && k.clusterIPs[fe.Addr.As16()].n > 0:
 		return "is at the cluster IP of another Service, which keeps all ports of its address"
-	case server && port.Protocol == state.TCP && n.Namespace != systemNamespace && (balancers || fe.Kind == plan.ExternalIP || fe.EndPort != 0):
-		return "is an API server, which only a Service in " + systemNamespace + " may serve"
+	case server && port.Protocol == state.TCP && n.Namespace != state.SystemNamespace && (balancers || fe.Kind == plan.ExternalIP || fe.EndPort != 0):
+		return "is an API server, which only a Service in " + state.SystemNamespace + " may serve"
 	}
 	return ""
 }

@@ -117,6 +117,7 @@ func (d *Dataplane) note(r *Result, call func() (nft.Result, error)) {
 	r.More, r.Leaving = done.More, done.Leaving
 	r.Added += done.Added
 	r.Deleted += done.Deleted
+	r.Counts.Add(done.Counts)
 	r.Bytes += done.Bytes
 	r.Kernel += done.InKernel
 	for id, n := range done.Changed {

@@ -9,6 +9,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/addresses"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -41,8 +42,9 @@ type Result struct {
 	// Transactions counts those that went to the kernel, by their Outcome.
 	Transactions [kernel.Unknown + 1]int
 	Operations   int // on virtual servers and local addresses
-	// Changed counts the elements and operations that single Services needed.
-	Changed map[state.Name]int
+	// Changed counts the elements and operations that single Services needed, and Counts all that there were.
+	Changed map[state.Name]serviceport.Counts
+	Counts  serviceport.Counts
 	// Changes print the first changes of each step, for people. Any goroutine may call them, at any time.
 	Changes []func() []string
 }
@@ -61,6 +63,7 @@ func (r *Result) Add(later Result) {
 	later.Full = later.Full || r.Full
 	later.Added += r.Added
 	later.Deleted += r.Deleted
+	later.Counts.Add(r.Counts)
 	later.Bytes += r.Bytes
 	later.Encode += r.Encode
 	later.Kernel += r.Kernel
@@ -101,6 +104,7 @@ func (r *Result) keepChanges(done *nft.Result) {
 // operated notes operations on virtual servers and local addresses.
 func (r *Result) operated(list ipvsctl.Operations) {
 	r.Operations += len(list)
+	r.Counts[serviceport.Operation] += int32(len(list))
 	if len(list) == 0 {
 		return
 	}
@@ -119,18 +123,19 @@ func (r *Result) fail(f *ipvsctl.Failure, name state.Name, next string) {
 }
 
 // changed counts changes of a Service.
-func (r *Result) changed(name state.Name, n int) {
+func (r *Result) changed(name state.Name, n serviceport.Counts) {
 	if r.Changed == nil {
-		r.Changed = map[state.Name]int{}
+		r.Changed = map[state.Name]serviceport.Counts{}
 	}
-	r.Changed[name] += n
+	n.Add(r.Changed[name])
+	r.Changed[name] = n
 }
 
 // countOperations counts the operations of IPVS.
 func (r *Result) countOperations(done *ipvsctl.Result) {
 	for key, n := range done.ByName {
 		_, port, _ := strings.Cut(key, " ") // see ipvsName
-		r.changed(serviceOf(port), n)
+		r.changed(serviceOf(port), serviceport.Counts{serviceport.Operation: int32(n)})
 	}
 }
 

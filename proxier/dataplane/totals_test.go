@@ -85,10 +85,10 @@ func TestTransactionsAreCounted(t *testing.T) {
 // TestAddResults: what several steps of a pass did counts together.
 func TestAddResults(t *testing.T) {
 	step := func(n int, outcome Outcome) (r Result) {
-		r = Result{Outcome: outcome, Added: n, Deleted: 2 * n, Bytes: 3 * n, Operations: 4 * n, Encode: time.Duration(5 * n), Kernel: time.Duration(6 * n)}
+		r = Result{Outcome: outcome, Added: n, Deleted: 2 * n, Bytes: 3 * n, Counts: serviceport.Counts{int32(n)}, Operations: 4 * n, Encode: time.Duration(5 * n), Kernel: time.Duration(6 * n)}
 		r.Transactions[outcome] = n
 		r.Failures = []Failure{{Object: strconv.Itoa(n)}}
-		r.changed(web, n)
+		r.changed(web, serviceport.Counts{int32(n)})
 		for range maxSteps - 1 {
 			r.keep(func() []string { return []string{strconv.Itoa(n)} })
 		}

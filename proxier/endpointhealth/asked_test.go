@@ -10,9 +10,9 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/proxier/threadtime"
 )
 
 // TestWhoIsChecked: a Service that asks, or any one of a folder with the flag, except those of the cluster itself.
@@ -169,7 +169,7 @@ func TestSiblings(t *testing.T) {
 	w.wants("all are good", w.settle(web), pool...)
 	w.answers[at(1)], w.answers[at(2)] = probe.NoAnswer, probe.NoAnswer
 	w.suspectAt(at(1))
-	w.walker.budget = schedule.Bucket{}
+	w.walker.budget = threadtime.Bucket{}
 	w.suspectSiblings()
 	w.wants("the node is dead", w.settle(web), pool[2:]...)
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/proxier/threadtime"
 )
 
 // TestLook: what the kernel noticed comes under suspicion. With the detection off, the kernel is not asked.
@@ -116,7 +116,7 @@ func TestSiblingsOnce(t *testing.T) {
 	if found := w.walker.findSiblings(start); len(found) != 1 || len(found[at(1)]) != 1 {
 		t.Errorf("found %v, want the endpoint of this node and its Service", found)
 	}
-	w.walker.budget = schedule.Bucket{}
+	w.walker.budget = threadtime.Bucket{}
 	if found := w.walker.findSiblings(start.Add(time.Hour)); found != nil {
 		t.Errorf("found again: %v", found)
 	}

@@ -50,13 +50,15 @@ func New(o Options) *Monitor {
 	}
 	may := allowanceOf(o.Settings)
 	doubts := schedule.NewRates(doubtRate, may.doubts, doubtBurst)
+	rates := schedule.NewRates(may.node, may.tenant, rateBurst)
+	doubts.Pays, rates.Pays = o.Pays, o.Pays
 	doubts.Even = true // an endpoint that failed must be noticed, however many tenants have others suspected
 	note := func(n checks.Note) { m.report.Notes = append(m.report.Notes, n) }
 	m.suspects = checks.NewDetector(checks.Options{
 		Jitter: rand.Float64, Cost: o.Cost, Rates: doubts, Changed: m.ledger.touch, Note: note, Doubt: m.walker.wantSiblings,
 	})
 	m.checks = checks.New(checks.Options{
-		Jitter: rand.Float64, Cost: (&price{Options: &o, times: 1, most: mostUsed * may.node}).of, Rates: schedule.NewRates(may.node, may.tenant, rateBurst),
+		Jitter: rand.Float64, Cost: (&price{Options: &o, times: 1, most: mostUsed * may.node}).of, Rates: rates,
 		Max: maxChecks, Parts: may.parts, Changed: m.ledger.touch, Note: note,
 	})
 	m.ledger.suspects = m.suspects

@@ -11,10 +11,12 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
+	"github.com/verdict-proxy/verdict/proxier/threadtime"
 )
+
+func kubernetesService() state.Name { return state.Name{Namespace: "default", Name: "kubernetes"} }
 
 // world is a Monitor with a store and a planner, which a test drives.
 type world struct {
@@ -155,7 +157,7 @@ func (w *world) suspectAt(list ...netip.AddrPort) {
 	for _, at := range list {
 		suspicions = append(suspicions, Suspicion{Endpoint: at, Packets: 1})
 	}
-	w.walker.budget = schedule.Bucket{}
+	w.walker.budget = threadtime.Bucket{}
 	w.suspect(w.kernel.fresh(suspicions))
 }
 
@@ -314,7 +316,7 @@ func TestReadyBeforeItListens(t *testing.T) {
 		w.serve(&state.Service{Name: web, Outliers: state.OutlierDetection{Refusals: true}}, pool, nil)
 		w.wants(name+": before", w.settle(web), pool...)
 		for i, refusing := range tt.reasons {
-			w.walker.budget = schedule.Bucket{}
+			w.walker.budget = threadtime.Bucket{}
 			w.suspect([]Suspicion{{Endpoint: tt.late, Refusing: refusing, Packets: uint64(i + 1)}})
 			w.settle(web)
 		}

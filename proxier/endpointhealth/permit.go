@@ -28,9 +28,11 @@ type Options struct {
 	// settings turn the detection off.
 	Suspicions func(refusing bool) ([]Suspicion, error)
 	// Ask asks an endpoint, and Cost says how much processor time that takes. Used is how much this process used; nil: unknown.
-	Ask    func(context.Context, *probe.Question) probe.Answer
-	Cost   func(state.CheckKind) time.Duration
-	Used   func() time.Duration
+	Ask  func(context.Context, *probe.Question) probe.Answer
+	Cost func(state.CheckKind) time.Duration
+	Used func() time.Duration
+	// Pays is called with the processor time of questions that a namespace causes; nil: nobody asks.
+	Pays   func(namespace string, took time.Duration)
 	Memory Memory // nil: failures are forgotten when the process ends
 	// Report is called with what happened. It must not block.
 	Report func(Report)
@@ -256,7 +258,7 @@ func (o *Options) detects() bool { return o.Settings.OutlierDetection != config.
 // only if the Service itself asks for it: DNS and the API server are what everything else needs.
 func (o *Options) ejects(svc *state.Service) bool {
 	asked := svc.Outliers.Mode
-	if asked == state.OutlierDefault && o.Settings.OutlierDetection == config.OutlierEject && !needed(svc.Name) {
+	if asked == state.OutlierDefault && o.Settings.OutlierDetection == config.OutlierEject && !svc.OfCluster() {
 		asked = state.OutlierEject
 	}
 	return o.detects() && asked == state.OutlierEject
@@ -265,7 +267,7 @@ func (o *Options) ejects(svc *state.Service) bool {
 // checkOf returns the check of a Service; nil: none. Those of the cluster itself are checked only if they ask for it.
 func (o *Options) checkOf(svc *state.Service) *state.HealthCheck {
 	check := svc.Check
-	if check == nil && !needed(svc.Name) {
+	if check == nil && !svc.OfCluster() {
 		check = o.Default
 	}
 	if check == nil || check.Kind == state.CheckOff || !o.Settings.ActiveChecks {
@@ -273,13 +275,6 @@ func (o *Options) checkOf(svc *state.Service) *state.HealthCheck {
 	}
 	return check
 }
-
-// needed reports whether a Service belongs to the cluster itself.
-func needed(name state.Name) bool {
-	return name.Namespace == "kube-system" || name == kubernetesService()
-}
-
-func kubernetesService() state.Name { return state.Name{Namespace: "default", Name: "kubernetes"} }
 
 // ignored is for a Service whose annotations have no effect, because a flag turns everything off.
 func (o *Options) ignored(svc *state.Service) (problems []state.Problem) {

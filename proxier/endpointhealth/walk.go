@@ -10,7 +10,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/state"
 	"github.com/verdict-proxy/verdict/proxier/threadtime"
 )
@@ -19,7 +18,7 @@ import (
 // walks, and readings of what the kernel noticed, take a twentieth of the time at most, but for a few short ones in a row.
 type walker struct {
 	*permit
-	budget schedule.Bucket
+	budget threadtime.Bucket
 	sought map[siblingsOf]time.Time // when siblings were wanted
 	wanted map[string]bool          // the nodes of siblings that are wanted
 }

@@ -27,7 +27,9 @@ type Options struct {
 	Former []conntrack.Frontend
 	// Adopted are frontends whose UDP flows IPVS carries on for an earlier proxy, whatever serves them now.
 	Adopted []conntrack.Frontend
-	Log     *slog.Logger
+	// Pays is called with what the cleanings of a namespace took; nil: nobody asks.
+	Pays func(namespace string, took time.Duration)
+	Log  *slog.Logger
 }
 
 // Cleaner removes such flows beside the loop, one cleaning at a time. The kernel walks its whole table for an answer, which
@@ -35,6 +37,7 @@ type Options struct {
 // cleaned afterwards.
 type Cleaner struct {
 	remover   Remover
+	pays      func(namespace string, took time.Duration)
 	tracker   *conntrack.Tracker
 	log       *slog.Logger
 	nodePorts []netip.Addr     // the addresses on which node ports answer
@@ -61,7 +64,7 @@ type Cleaned struct {
 func New(o Options) *Cleaner {
 	tracker := conntrack.NewTracker(o.Former...)
 	tracker.Adopt(o.Adopted)
-	return &Cleaner{remover: o.Remover, tracker: tracker, log: o.Log, share: shares{of: map[string]*share{}}, urgent: shares{of: map[string]*share{}}}
+	return &Cleaner{remover: o.Remover, pays: o.Pays, tracker: tracker, log: o.Log, share: shares{of: map[string]*threadtime.Bucket{}}, urgent: shares{of: map[string]*threadtime.Bucket{}}}
 }
 
 // How long the loop waits before it cleans again after an error, doubling up to the maximum.
@@ -130,7 +133,13 @@ func (c *Cleaner) Done() <-chan Cleaned { return c.done }
 // Finish notes the end of a cleaning, and starts the next one if there is something to clean.
 func (c *Cleaner) Finish(end Cleaned) {
 	c.done = nil
-	c.own.spend(end.Took, c.stale.Causes(end.Took), time.Now())
+	causes := c.stale.Causes(end.Took)
+	c.own.spend(end.Took, causes, time.Now())
+	if c.pays != nil {
+		for namespace, took := range causes {
+			c.pays(namespace, took)
+		}
+	}
 	c.note(end.Results)
 	if end.Err != nil {
 		c.failed(end.Err)
@@ -183,14 +192,14 @@ func (c *Cleaner) TryAgain() {
 }
 
 // A cleaning takes long when many packets with forged sources have filled the kernel's table, and it holds up the packets
-// of others. In the long run, the cleanings that a namespace causes take one part in cleanShare of a core at most, unless one takes
-// longer than a third of a second, and all of them one part in allShare. A few short ones in a row need no rest: when a node dies, its endpoints fail one after the
+// of others. In the long run, the cleanings that a namespace causes take cleanShare of a core at most, unless one takes
+// longer than a third of a second, and all of them allShare. A few short ones in a row need no rest: when a node dies, its endpoints fail one after the
 // other, and the kernel tells their clients "no route to host" after 3 seconds. Those clients have shares of their own, because
 // Services of UDP that change all the time use up the first ones.
 const (
-	cleanShare = 20
+	cleanShare = 1. / 20
 	cleanBurst = 100 * time.Millisecond
-	allShare   = 4
+	allShare   = 1. / 4
 	allBurst   = time.Second // a tenant that fills the table causes no rest for others
 	maxRest    = 6 * time.Second
 )
@@ -198,19 +207,20 @@ const (
 // shares bound the time that cleanings take, by the namespaces that cause them. A namespace that has used its share waits, and
 // the others do not wait for it.
 type shares struct {
-	all share
-	of  map[string]*share // namespaces that have used some of theirs
+	all threadtime.Bucket
+	of  map[string]*threadtime.Bucket // namespaces that have used some of theirs
 }
 
 // ready returns the namespaces that need not wait, and when the first one of the others need not; zero: there are none.
 func (s *shares) ready(waiting []string, now time.Time) (ready []string, next time.Time) {
+	all := s.all.Rest(allShare, allBurst, now)
 	for _, namespace := range waiting {
-		at := s.all.next
-		if of := s.of[namespace]; of != nil && of.next.After(at) {
-			at = of.next
+		rest := all
+		if of := s.of[namespace]; of != nil {
+			rest = max(rest, of.Rest(cleanShare, cleanBurst, now))
 		}
-		if at.After(now) {
-			next = earlier(next, at)
+		if rest > 0 {
+			next = earlier(next, now.Add(rest))
 		} else {
 			ready = append(ready, namespace)
 		}
@@ -228,30 +238,19 @@ func earlier(a, b time.Time) time.Time {
 
 // spend delays the next cleanings of namespaces that have caused too many. It forgets those that have made up for theirs.
 func (s *shares) spend(took time.Duration, causes map[string]time.Duration, now time.Time) {
-	s.all.spend(took, allShare, allBurst, now)
-	maps.DeleteFunc(s.of, func(_ string, of *share) bool { return of.owes(cleanShare, now) == 0 })
+	spend(&s.all, took, allShare, allBurst, now)
+	maps.DeleteFunc(s.of, func(_ string, of *threadtime.Bucket) bool { of.Refill(cleanShare, now); return of.Used == 0 })
 	for namespace, part := range causes {
 		if s.of[namespace] == nil {
-			s.of[namespace] = &share{}
+			s.of[namespace] = &threadtime.Bucket{}
 		}
-		s.of[namespace].spend(part, cleanShare, cleanBurst, now)
+		spend(s.of[namespace], part, cleanShare, cleanBurst, now)
 	}
 }
 
-// share bounds the time of some cleanings to one part in so many, after a burst.
-type share struct {
-	debt time.Duration // time of cleanings that is not made up for by rest
-	at   time.Time     // when debt was right
-	next time.Time     // the next cleaning must not begin earlier
-}
-
-func (s *share) owes(parts time.Duration, now time.Time) time.Duration {
-	return max(0, s.debt-now.Sub(s.at)/parts)
-}
-
-func (s *share) spend(took, parts, burst time.Duration, now time.Time) {
-	s.debt, s.at = min(s.owes(parts, now)+took, burst+maxRest/parts), now
-	s.next = now.Add(parts * max(0, s.debt-burst))
+func spend(of *threadtime.Bucket, took time.Duration, share float64, burst time.Duration, now time.Time) {
+	of.Refill(share, now)
+	of.Used = min(of.Used+took, burst+time.Duration(share*float64(maxRest)))
 }
 
 // sumPeriod is how much time passes at least between two lines about deleted connections.

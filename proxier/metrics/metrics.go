@@ -33,6 +33,8 @@ type Options struct {
 	Version, Revision string // of the build
 	// Changes returns how many changes there were.
 	Changes func() state.ChangeCounts
+	// Seconds returns how much processor time namespaces have used: those that have used most.
+	Seconds func() map[string]float64
 }
 
 // Metrics are all metrics of the proxy. All methods may be called from any goroutine, PassDone from one at a time.
@@ -52,6 +54,9 @@ func New(o Options) (*Metrics, error) {
 		families: o.Families, registry: o.Registry, verdict: newVerdict(r), upstream: newUpstream(r), outliers: newOutliers(r),
 	}
 	registerChanges(r, o.Changes)
+	r.register(namespaces{o.Seconds, prometheus.NewDesc("verdict_namespace_seconds_total",
+		"Processor time that the changes of a namespace took: planning, in the kernel and beside. Only the ten namespaces with most have a series.",
+		[]string{"namespace"}, nil)})
 	r.gauge("verdict_build_info", "Always 1. The labels name the build.", "version", "revision", "goversion").
 		WithLabelValues(o.Version, o.Revision, runtime.Version()).Set(1)
 	r.register(collectors.NewGoCollector())

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
@@ -31,6 +32,7 @@ func newTestMetrics(t *testing.T) *Metrics {
 		Changes: func() state.ChangeCounts {
 			return state.ChangeCounts{Services: 10, Endpoints: 20, PendingServices: 1, PendingEndpoints: 2}
 		},
+		Seconds: func() map[string]float64 { return map[string]float64{"shop": 1.5, "tenant": 40} },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -301,4 +303,17 @@ func TestSharedAnswers(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestNamespaces: the namespaces that used most processor time have series, and those that others have overtaken have none.
+func TestNamespaces(t *testing.T) {
+	m := newTestMetrics(t)
+	const want = `# HELP verdict_namespace_seconds_total Processor time that the changes of a namespace took: planning, in the kernel and beside. Only the ten namespaces with most have a series.
+# TYPE verdict_namespace_seconds_total counter
+verdict_namespace_seconds_total{namespace="shop"} 1.5
+verdict_namespace_seconds_total{namespace="tenant"} 40
+`
+	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(want), "verdict_namespace_seconds_total"); err != nil {
+		t.Error(err)
+	}
 }

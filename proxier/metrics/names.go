@@ -170,6 +170,20 @@ func registerChanges(r *registrar, counts func() state.ChangeCounts) {
 		func(c state.ChangeCounts) int { return c.PendingEndpoints })
 }
 
+// namespaces collects a series for each of few namespaces. Which ones changes with time, so they are made on each scrape.
+type namespaces struct {
+	seconds func() map[string]float64
+	desc    *prometheus.Desc
+}
+
+func (n namespaces) Describe(to chan<- *prometheus.Desc) { to <- n.desc }
+
+func (n namespaces) Collect(to chan<- prometheus.Metric) {
+	for namespace, seconds := range n.seconds() {
+		to <- prometheus.MustNewConstMetric(n.desc, prometheus.CounterValue, seconds, namespace)
+	}
+}
+
 // programmingBuckets are the buckets of upstream. Its service level objective is stated in whole seconds up to a
 // minute.
 func programmingBuckets() []float64 {

@@ -23,14 +23,16 @@ type Planning struct {
 	ranges  ranges
 	Env     plan.Environment
 	health  *endpointhealth.Monitor // nil: nobody looks
-	Meter   threadtime.Meter
-	// Measure begins to measure processor time; nil: the meter does, which whoever plans has started.
-	Measure func() (took func() time.Duration)
+	Meter   *threadtime.Meter
+	// Since returns how much processor time was used since then: as the meter says, which whoever plans has started.
+	Since func(began time.Time) time.Duration
 }
 
 // New returns a Planning that has planned nothing.
 func New(store *state.Store, s *config.Settings, health *endpointhealth.Monitor, slots plan.Slots) Planning {
+	meter := &threadtime.Meter{}
 	p := Planning{
+		Meter: meter, Since: meter.Since,
 		store: store, Claims: claims.New(), budget: budget{limits: s.Budgets, namespaces: map[string]*allotment{}}, health: health,
 		ranges: newRanges(s.Budgets.RangeFrontends, s.Budgets.NamespaceRangeFrontends),
 	}
@@ -44,9 +46,8 @@ type Draft struct {
 	Plans map[state.Name]Planned
 	Order []state.Name // of the plans; each once
 	Size  int          // of the plans, at least 1 for each
-	// Took is the processor time that the change of a Service cost: to plan it and those that gain or lose a frontend by it,
-	// and to hand these plans on. What no change of a Service asked for is in none.
-	Took map[state.Name]time.Duration
+	// Costs are what the change of a Service cost. What no change of a Service asked for is in none.
+	Costs map[state.Name]Cost
 	// Cause has, for each Service that gains or loses a frontend by the change of another one, that other one.
 	Cause map[state.Name]state.Name
 }
@@ -68,7 +69,7 @@ const ChunkSize = 1024
 func (p *Planning) Draft(queue []state.Name) Draft {
 	d := Draft{
 		Plans: make(map[state.Name]Planned, len(queue)), Order: make([]state.Name, 0, len(queue)),
-		Took: map[state.Name]time.Duration{}, Cause: map[state.Name]state.Name{},
+		Costs: map[state.Name]Cost{}, Cause: map[state.Name]state.Name{},
 	}
 	p.extend(&d, queue, state.Name{})
 	return d
@@ -76,29 +77,28 @@ func (p *Planning) Draft(queue []state.Name) Draft {
 
 // Extend adds a Service that has changed to a draft.
 func (p *Planning) Extend(d *Draft, changed state.Name) {
-	took := p.measure()
+	began := time.Now()
 	p.extend(d, []state.Name{changed}, changed)
-	d.Took[changed] += took()
-}
-
-func (p *Planning) measure() (took func() time.Duration) {
-	if p.Measure != nil {
-		return p.Measure()
-	}
-	return p.Meter.Measure()
+	d.pay(changed, Cost{Planning: p.Since(began)})
 }
 
 // Charge hands the plan of a Service on, which takes about as long as to make it. That counts for the Service whose change asked
 // for it.
 func (p *Planning) Charge(d *Draft, name state.Name, handOn func()) {
 	payer := d.payer(name)
-	if d.Took[payer] < threadtime.Brief {
+	if !d.asked(payer) {
 		handOn()
 		return
 	}
-	took := p.measure()
+	began := time.Now()
 	handOn()
-	d.Took[payer] += took()
+	d.pay(payer, Cost{Planning: p.Since(began)})
+}
+
+// pay notes what the change of a Service cost.
+func (d *Draft) pay(payer state.Name, cost Cost) {
+	cost.add(d.Costs[payer])
+	d.Costs[payer] = cost
 }
 
 // payer returns the Service whose change had a Service planned.
@@ -106,7 +106,7 @@ func (d *Draft) payer(name state.Name) state.Name { return cmp.Or(d.Cause[name],
 
 // asked reports whether the change of a Service extended the draft.
 func (d *Draft) asked(name state.Name) bool {
-	_, asked := d.Took[name]
+	_, asked := d.Costs[name]
 	return asked
 }
 

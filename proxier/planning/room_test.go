@@ -65,12 +65,12 @@ func TestCause(t *testing.T) {
 		return name
 	}
 	victim := write("shop", 1, 2)
-	if d := p.Draft([]state.Name{victim}); len(d.Took)+len(d.Cause) != 0 {
-		t.Errorf("what nobody changed was planned because of %v, which took %v", d.Cause, d.Took)
+	if d := p.Draft([]state.Name{victim}); len(d.Costs)+len(d.Cause) != 0 {
+		t.Errorf("what nobody changed was planned because of %v, which took %v", d.Cause, d.Costs)
 	}
 	thief := write("tenant", 2, 1)
 	const each = 2 * threadtime.Brief
-	p.Measure = func() func() time.Duration { return func() time.Duration { return each } }
+	p.Since = func(time.Time) time.Duration { return each }
 	d := p.Draft(nil)
 	p.Extend(&d, thief)
 	if len(d.Order) != 2 || len(d.Cause) != 1 || d.Cause[victim] != thief {
@@ -79,7 +79,7 @@ func TestCause(t *testing.T) {
 	for _, name := range d.Order {
 		p.Charge(&d, name, func() {})
 	}
-	if len(d.Took) != 1 || d.Took[thief] != 3*each {
-		t.Errorf("they took %v", d.Took)
+	if len(d.Costs) != 1 || d.Costs[thief].Planning != 3*each {
+		t.Errorf("they took %v", d.Costs)
 	}
 }

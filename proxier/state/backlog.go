@@ -16,6 +16,7 @@ type backlog struct {
 	dirty    map[Name]pending // the Services with changes that the kernel does not have
 	counts   ChangeCounts
 	queue    Turns[string] // the names of those that no pass has taken since
+	first    Turns[string] // the same for Services of the cluster itself, which wait for no tenant
 	envDirty uint64        // revision of the latest change of node, ranges or host addresses; 0: no change
 	synced   bool
 	wake     chan struct{}
@@ -76,7 +77,11 @@ func (b *backlog) touch(n Name, kind changeKinds) {
 	b.revision++
 	before := b.dirty[n]
 	if !before.queued {
-		b.queue.Push(n.Namespace, n.Name)
+		queue := &b.queue
+		if n.OfCluster() {
+			queue = &b.first
+		}
+		queue.Push(n.Namespace, n.Name)
 	}
 	switch kind {
 	case serviceChanged:
@@ -140,7 +145,7 @@ func (b *backlog) Pending() (c Changes, ok bool) {
 }
 
 // Take returns at most n Services that have changed and that no pass has taken since. Namespaces have turns, so that a
-// tenant with many changes does not keep the others waiting. In a namespace, the change that waits longest comes first.
+// tenant with many or expensive changes does not keep the others waiting. Services of the cluster itself come first. In a namespace, the change that waits longest comes first.
 // What was taken stays pending until Applied. Take returns false before MarkSynced.
 func (b *backlog) Take(n int) (c Changes, ok bool) {
 	b.whole.RLock()
@@ -152,9 +157,11 @@ func (b *backlog) Take(n int) (c Changes, ok bool) {
 	}
 	c = Changes{Revision: b.revision, Environment: b.envDirty != 0}
 	for len(c.Services) < n {
-		namespace, own, some := b.queue.Pop()
+		namespace, own, some := b.first.Pop()
 		if !some {
-			break
+			if namespace, own, some = b.queue.Pop(); !some {
+				break
+			}
 		}
 		name := Name{Namespace: namespace, Name: own}
 		if p := b.dirty[name]; p.queued {
@@ -163,6 +170,17 @@ func (b *backlog) Take(n int) (c Changes, ok bool) {
 		}
 	}
 	return c, true
+}
+
+// Turn is how much processor time a turn of a namespace costs: a small change takes about as long.
+const Turn = 100 * time.Microsecond
+
+// Charge notes what the turn of a namespace cost. If that is much, the namespace misses turns while others wait, until they have
+// had as much.
+func (b *backlog) Charge(namespace string, cost time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queue.Charge(namespace, int(cost/Turn)-1)
 }
 
 // Hold keeps Take from returning Services of a namespace for some time. Their changes stay pending.
@@ -182,14 +200,15 @@ func (b *backlog) Hold(namespace string, d time.Duration) {
 func (b *backlog) Rest() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.synced && !b.queue.Empty()
+	return b.synced && (!b.first.Empty() || !b.queue.Empty())
 }
 
-// Fresh reports whether the Service that Take returns next belongs to a namespace that had no turn yet.
+// Fresh reports whether the Service that Take returns next need not wait for others: its namespace had no turn yet, or it belongs
+// to the cluster itself.
 func (b *backlog) Fresh() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.synced && len(b.queue.fresh) > 0
+	return b.synced && (!b.first.Empty() || len(b.queue.fresh) > 0)
 }
 
 // Applied forgets some changes up to their revision, because the kernel has them. Later changes stay pending.

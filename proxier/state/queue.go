@@ -6,13 +6,14 @@ package state
 // another. It is fresh again only after all others had their turns, so a tenant with ever new values does not keep the
 // others waiting either.
 //
-// A namespace on hold has no turns.
+// A namespace whose turns cost much misses the next ones while others wait (Charge). A namespace on hold has no turns.
 type Turns[V any] struct {
 	fresh   []string        // namespaces that had no turn yet, in order
 	turns   []string        // namespaces that had one, in the order of the next ones; some have no more values
 	listed  map[string]bool // those in fresh and turns
 	waiting map[string][]V  // by namespace; none is empty
 	held    map[string][]V  // the same for namespaces on hold
+	owed    map[string]int  // turns that a namespace misses
 	size    int             // how many values there are in waiting
 	peak    int             // how many there were at most since the queue was empty
 }
@@ -22,7 +23,7 @@ const longQueue = 1000
 
 // NewTurns returns Turns in which nothing waits.
 func NewTurns[V any]() Turns[V] {
-	return Turns[V]{listed: map[string]bool{}, waiting: map[string][]V{}, held: map[string][]V{}}
+	return Turns[V]{listed: map[string]bool{}, waiting: map[string][]V{}, held: map[string][]V{}, owed: map[string]int{}}
 }
 
 // Hold takes the turns of a namespace away. A pass that takes a Service of it finds none.
@@ -32,6 +33,29 @@ func (q *Turns[V]) Hold(namespace string) {
 		q.size -= len(q.waiting[namespace])
 		delete(q.waiting, namespace)
 	}
+}
+
+// Charge has a namespace miss some turns. Nobody owes any who did not keep others waiting.
+func (q *Turns[V]) Charge(namespace string, turns int) {
+	if !q.Empty() && turns > 0 {
+		q.owed[namespace] += turns
+	}
+}
+
+// misses reports whether a namespace misses its turn, because it owes one to others that wait.
+func (q *Turns[V]) misses(namespace string) bool {
+	owed := q.owed[namespace]
+	if owed == 0 {
+		return false
+	}
+	if _, waits := q.waiting[namespace]; waits && len(q.waiting) == 1 {
+		delete(q.owed, namespace) // nobody else waits
+		return false
+	}
+	if q.owed[namespace] = owed - 1; owed == 1 {
+		delete(q.owed, namespace)
+	}
+	return true
 }
 
 // Release gives a namespace its turns back, after those of the others.
@@ -78,6 +102,10 @@ func (q *Turns[V]) Push(namespace string, v V) {
 func (q *Turns[V]) Pop() (namespace string, v V, ok bool) {
 	for !q.Empty() {
 		namespace = q.next()
+		if q.misses(namespace) {
+			q.turns = append(q.turns, namespace)
+			continue
+		}
 		waiting := q.waiting[namespace]
 		if len(waiting) == 0 {
 			delete(q.listed, namespace)
@@ -99,6 +127,7 @@ func (q *Turns[V]) rest() {
 		q.listed, q.waiting = map[string]bool{}, map[string][]V{}
 	}
 	clear(q.listed)
+	clear(q.owed)
 	q.fresh, q.turns, q.peak = nil, nil, 0
 }
 

@@ -149,3 +149,52 @@ func TestHold(t *testing.T) {
 		}
 	})
 }
+
+// TestTurnsByCost: a tenant whose changes are expensive has no more time than another one whose changes are cheap. A cheap change
+// waits for one expensive one at most, and what changes again meanwhile is taken once.
+func TestTurnsByCost(t *testing.T) {
+	s := syncedStore(t)
+	cost := map[string]time.Duration{"dear": 50 * Turn, "cheap": Turn, "calm": 2 * Turn}
+	used, since := map[string]time.Duration{}, 0
+	for round := range 10_000 {
+		touchAll(s, "dear/a", "dear/b", "cheap/a", "cheap/b")
+		if round%100 == 0 {
+			touchAll(s, "calm/web") // waits for nobody who had turns
+		}
+		c, _ := s.Take(1)
+		namespace := c.Services[0].Namespace
+		if since++; namespace != "dear" {
+			since = 0
+		}
+		if since > 1 {
+			t.Fatal("others wait for two expensive changes")
+		}
+		if round%100 == 0 && namespace != "calm" && round > 0 {
+			t.Errorf("round %d: calm/web waits for %s", round, c.Services[0])
+		}
+		used[namespace] += cost[namespace]
+		s.Charge(namespace, cost[namespace])
+		s.Applied(c)
+	}
+	if ratio := float64(used["dear"]) / float64(used["cheap"]); ratio < 0.8 || ratio > 1.3 {
+		t.Errorf("they used %v", used)
+	}
+}
+
+// TestClusterComesFirst: Services of the cluster itself wait for no tenant, and the hold of a namespace is not theirs.
+func TestClusterComesFirst(t *testing.T) {
+	s := syncedStore(t)
+	touchAll(s, "tenant/a", "default/web", "tenant/b", "kube-system/dns", "default/kubernetes")
+	if _, got := taken(s, 1); got != "kube-system/dns" || !s.Fresh() {
+		t.Errorf("taken %q, want that of the cluster; fresh: %t", got, s.Fresh())
+	}
+	s.Hold("default", time.Hour)
+	s.Charge("tenant", time.Hour)
+	if _, got := taken(s, 9); got != "default/kubernetes tenant/a tenant/b" || s.Rest() {
+		t.Errorf("taken %q, want all that are not on hold", got)
+	}
+	touchAll(s, "default/kubernetes")
+	if _, got := taken(s, 9); got != "default/kubernetes" {
+		t.Errorf("taken %q, want that of the cluster", got)
+	}
+}

@@ -22,7 +22,7 @@ type Store struct {
 // NewStore returns an empty store that is not synced yet.
 func NewStore() *Store {
 	return &Store{
-		backlog:  backlog{dirty: map[Name]pending{}, queue: NewTurns[string](), wake: make(chan struct{}, 1)},
+		backlog:  backlog{dirty: map[Name]pending{}, queue: NewTurns[string](), first: NewTurns[string](), wake: make(chan struct{}, 1)},
 		services: map[Name]*Service{},
 		slices:   map[Name]*Slice{},
 		members:  map[Name][]*Slice{},
@@ -75,13 +75,10 @@ func (s *Store) SetSlice(sl *Slice, problems []Problem) {
 	s.touchMembers(sl.Service)
 }
 
-// apiServer is the Service whose endpoints are the API servers.
-var apiServer = Name{Namespace: "default", Name: "kubernetes"}
-
 // touchMembers marks a Service as changed whose slices changed. The caller holds mu.
 func (s *Store) touchMembers(service Name) {
 	s.touch(service, endpointsChanged)
-	if service != apiServer {
+	if service != apiServer() {
 		return
 	}
 	if list := endpointsOf(s.members[service]); !slices.Equal(list, s.env.APIServers) {

@@ -30,9 +30,9 @@ func TestWorking(t *testing.T) {
 func TestMeter(t *testing.T) {
 	var m Meter
 	m.Start()
-	took := m.Measure()
+	began := time.Now()
 	<-time.After(5 * time.Millisecond)
-	if got := took(); got < 5*time.Millisecond {
+	if got := m.Since(began); got < 5*time.Millisecond {
 		t.Errorf("the first 5 ms count as %s", got)
 	}
 	m.Stop()
@@ -40,15 +40,15 @@ func TestMeter(t *testing.T) {
 	m.Start()
 	defer m.Stop()
 	before := used()
-	took = m.Measure()
+	began = time.Now()
 	for used() < before+5*time.Millisecond {
 	}
-	if got := took(); got < 5*time.Millisecond || got > used()-before+Brief {
+	if got := m.Since(began); got < 5*time.Millisecond || got > used()-before+Brief {
 		t.Errorf("5 ms of work count as %s", got)
 	}
-	took = m.Measure()
+	began = time.Now()
 	<-time.After(200 * time.Millisecond)
-	if got := took(); got >= 200*time.Millisecond {
+	if got := m.Since(began); got >= 200*time.Millisecond {
 		t.Errorf("waiting for 200 ms counts as %s", got)
 	}
 }

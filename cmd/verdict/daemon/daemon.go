@@ -85,7 +85,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		Settings: s, Store: store, Dataplane: k.dataplane(), Flows: k.flows, Former: formerFrontends(k.engine, log), Adopted: adoptedFrontends(k.balancer),
 		Primary: host.Primary, APIServers: objects.APIServers(s), Observer: observers, Log: log,
 		NoIPv6: !slices.Contains(k.families, program.IPv6), Interference: interference, Reconfigured: reconfigured,
-		Health: health, Turned: observers.proxy.Turned,
+		Accounts: observers.accounts, Health: health, Turned: observers.proxy.Turned,
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	daemon := observers.daemon(store, health)
@@ -121,7 +121,7 @@ func openObservers(of *Options, registry *prometheus.Registry, store *state.Stor
 		return nil, nil, err
 	}
 	notes := events.New(client, s.NodeName, store, log)
-	o, err := newObservers(of, registry, notes, store.ChangeCounts)
+	o, err := newObservers(of, registry, notes, store)
 	if err != nil {
 		return nil, nil, err
 	}

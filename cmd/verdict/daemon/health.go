@@ -48,7 +48,7 @@ func newHealth(s *config.Settings, store *state.Store, k *kernelSide, o *observe
 	lines := report.NewLines(log, s.Budgets.NamespaceLogLines)
 	return endpointhealth.New(endpointhealth.Options{
 		Settings: s, Store: store, Ask: prober.New(k.forgetter.Forget).Ask, Cost: prober.Cost, Default: byDefault, APIServers: objects.APIServers(s), Report: o.Health,
-		Used: processorTime, Memory: newMemory(s.StateDir, log), MayWrite: lines.MayWrite, Log: log,
+		Used: processorTime, Memory: newMemory(s.StateDir, log), MayWrite: lines.MayWrite, Log: log, Pays: o.accounts.Beside,
 		Suspicions: k.readSuspects,
 	}), nil
 }

@@ -21,7 +21,7 @@ func face(t *testing.T, edit func(*config.Settings)) http.Handler {
 	t.Helper()
 	s := config.Default()
 	edit(&s)
-	o, err := newObservers(options(s, slog.New(slog.DiscardHandler)), prometheus.NewRegistry(), nil, state.NewStore().ChangeCounts)
+	o, err := newObservers(options(s, slog.New(slog.DiscardHandler)), prometheus.NewRegistry(), nil, state.NewStore())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/health"
 	"github.com/verdict-proxy/verdict/proxier/metrics"
+	"github.com/verdict-proxy/verdict/proxier/planning"
 	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -34,6 +35,7 @@ type observers struct {
 	inForce  atomic.Pointer[config.Settings] // for /configz
 	version  string
 	log      *slog.Logger
+	accounts *planning.Accounts
 	proxy    *health.Proxy
 	servers  *health.Servers
 	registry *prometheus.Registry
@@ -47,20 +49,19 @@ type observers struct {
 	passed   chan struct{}            // there was a pass
 }
 
-func newObservers(
-	of *Options, registry *prometheus.Registry, e *events.Recorder, changes func() state.ChangeCounts,
-) (*observers, error) {
+func newObservers(of *Options, registry *prometheus.Registry, e *events.Recorder, store *state.Store) (*observers, error) {
 	families := []state.Family{state.IPv4, state.IPv6}
 	s, log := &of.CommandLine.Settings, of.Log
+	accounts := planning.NewAccounts(store, &s.Budgets, log)
 	m, err := metrics.New(metrics.Options{
 		Registry: registry, Families: families, Version: of.Version, Revision: of.Revision,
-		Changes: changes,
+		Changes: store.ChangeCounts, Seconds: accounts.Seconds,
 	})
 	if err != nil {
 		return nil, err
 	}
 	o := &observers{
-		settings: s, version: of.Version, log: log, registry: registry, metrics: m, events: e, journal: socket.NewJournal(),
+		settings: s, version: of.Version, log: log, accounts: accounts, registry: registry, metrics: m, events: e, journal: socket.NewJournal(),
 		lines: report.NewLines(log, s.Budgets.NamespaceLogLines), checks: make(chan report.HealthChecks, 1),
 		passed: make(chan struct{}, 1),
 	}

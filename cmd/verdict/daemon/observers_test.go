@@ -32,7 +32,7 @@ import (
 func TestTenantLeavesLinesAboutHealthChecks(t *testing.T) {
 	var text strings.Builder
 	s, store, log := config.Default(), state.NewStore(), slog.New(slog.NewTextHandler(&text, nil))
-	o, err := newObservers(options(s, log), prometheus.NewRegistry(), events.New(nil, "n", store, log), store.ChangeCounts)
+	o, err := newObservers(options(s, log), prometheus.NewRegistry(), events.New(nil, "n", store, log), store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,35 +3,26 @@ package schedule
 import (
 	"maps"
 	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/threadtime"
 )
 
 // Rates bound how much of something the namespaces of a node use in the long run, such as processor time.
 type Rates struct {
 	// Even: while the limit of all together is reached, each namespace has an even part of it. Otherwise nobody has anything.
-	Even         bool
+	Even bool
+	// Pays is called with the cost of what a namespace has; nil: nobody asks.
+	Pays         func(namespace string, cost time.Duration)
 	node, tenant float64 // how much may be used in each unit of time; node 0: there is no limit for all together
 	burst        time.Duration
-	all          Bucket
-	of           map[string]*Bucket // by namespace; those of which nothing is used are missing
+	all          threadtime.Bucket
+	of           map[string]*threadtime.Bucket // by namespace; those of which nothing is used are missing
 	swept        time.Time
 }
 
 // NewRates returns rates for a namespace, and for all together (0: without a limit). What is not used for burst is lost.
 func NewRates(node, tenant float64, burst time.Duration) *Rates {
-	return &Rates{node: node, tenant: tenant, burst: burst, of: map[string]*Bucket{}}
-}
-
-// Bucket is how much was used of a rate, less what has come back since.
-type Bucket struct {
-	Used time.Duration
-	at   time.Time // when Used was right
-}
-
-// Spent reports whether nothing is left in a bucket.
-func (b *Bucket) Spent(rate float64, burst time.Duration, now time.Time) bool {
-	b.Used -= time.Duration(float64(now.Sub(b.at)) * rate)
-	b.Used, b.at = max(b.Used, 0), now
-	return b.Used >= time.Duration(rate*float64(burst))
+	return &Rates{node: node, tenant: tenant, burst: burst, of: map[string]*threadtime.Bucket{}}
 }
 
 // Left reports whether a namespace has something left.
@@ -58,14 +49,17 @@ func (r *Rates) Take(namespace string, cost time.Duration, now time.Time) bool {
 	}
 	b := r.of[namespace]
 	if b == nil {
-		b = &Bucket{at: now}
+		b = &threadtime.Bucket{At: now}
 		r.of[namespace] = b
 	}
 	b.Used += cost
 	r.all.Used += cost
+	if r.Pays != nil {
+		r.Pays(namespace, cost)
+	}
 	if now.Sub(r.swept) >= r.burst {
 		r.swept = now
-		maps.DeleteFunc(r.of, func(_ string, b *Bucket) bool { b.Spent(r.tenant, r.burst, now); return b.Used == 0 })
+		maps.DeleteFunc(r.of, func(_ string, b *threadtime.Bucket) bool { b.Refill(r.tenant, now); return b.Used == 0 })
 	}
 	return true
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/verdict-proxy/verdict/proxier/threadtime"
 )
 
 var start = time.Unix(1_000_000, 0)
@@ -111,13 +113,13 @@ func TestLineForgets(t *testing.T) {
 // TestUsedUp: while all together have used what there is, nobody has anything, or each namespace an even part.
 func TestUsedUp(t *testing.T) {
 	r := NewRates(0.1, 0.05, time.Second)
-	r.all = Bucket{Used: time.Hour, at: start}
+	r.all = threadtime.Bucket{Used: time.Hour, At: start}
 	if r.Left("a", start) || r.Take("a", time.Millisecond, start) {
 		t.Error("a namespace has something left")
 	}
 	r.Even = true
-	r.of["b"] = &Bucket{at: start}
-	r.of["c"] = &Bucket{at: start}
+	r.of["b"] = &threadtime.Bucket{At: start}
+	r.of["c"] = &threadtime.Bucket{At: start}
 	if got := r.rate(start); got != 0.1/3 {
 		t.Errorf("one of three namespaces has a rate of %v", got)
 	}
