@@ -1,11 +1,27 @@
-// Package samples has files of other programs, as their Debian packages have them.
+// Package samples has files of other programs: those of their Debian packages, and shapes of our own.
 package samples
 
 import (
+	"embed"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 )
+
+//go:embed shapes/*.conf
+var shapes embed.FS
+
+// Shapes returns configurations of keepalived after what people publish: one oddity each.
+func Shapes(t testing.TB) (files []string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, shapes); err != nil {
+		t.Fatal(err)
+	}
+	files, _ = filepath.Glob(filepath.Join(dir, "shapes/*.conf"))
+	return files
+}
 
 // Keepalived returns the configurations that come with keepalived. A Debian that keeps no documentation has them only in
 // the package.

@@ -88,9 +88,9 @@ func (a AllDown) String() string { return [...]string{"keep", "reject", "backup"
 // The bounds of a check.
 const (
 	MinCheckInterval = time.Second
-	maxCheckInterval = 10 * time.Minute
-	minCheckTimeout  = 100 * time.Millisecond
-	maxCheckCount    = 100
+	MaxCheckInterval = 10 * time.Minute
+	MinCheckTimeout  = 100 * time.Millisecond
+	MaxCheckCount    = 100
 	maxCheckPath     = 128
 	maxCheckHost     = 253
 )
@@ -148,9 +148,9 @@ func (c *HealthCheck) parameter(key, value string) (err error) {
 	case c.Kind == CheckOff:
 		return fmt.Errorf("off has no parameters")
 	case key == "interval":
-		c.Interval, err = timeIn(key, value, MinCheckInterval, maxCheckInterval)
+		c.Interval, err = timeIn(key, value, MinCheckInterval, MaxCheckInterval)
 	case key == "timeout":
-		c.Timeout, err = timeIn(key, value, minCheckTimeout, maxCheckInterval)
+		c.Timeout, err = timeIn(key, value, MinCheckTimeout, MaxCheckInterval)
 	case key == "rise":
 		c.Rise, err = countIn(key, value)
 	case key == "fall":
@@ -196,7 +196,7 @@ func timeIn(key, value string, least, most time.Duration) (time.Duration, error)
 }
 
 func countIn(key, value string) (uint8, error) {
-	n, err := numberIn(key, value, 1, maxCheckCount)
+	n, err := numberIn(key, value, 1, MaxCheckCount)
 	return uint8(n), err
 }
 

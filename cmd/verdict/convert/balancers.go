@@ -31,8 +31,10 @@ type balancer struct {
 
 // conversion is what has been read.
 type conversion struct {
-	balancers []*balancer
-	notes     []note
+	fates      map[place]string
+	recognized bool // something of it is of the format
+	balancers  []*balancer
+	notes      []note
 }
 
 // note adds a note.
@@ -84,14 +86,11 @@ func (b *balancer) listen(protocol string, port uint16, addresses ...netip.Addr)
 	}
 }
 
-// noMarks names a virtual server that is left out.
-func (c *conversion) noMarks(line int, mark string) {
-	c.note(line, "firewall mark %s: Verdict has no virtual servers by mark; it is left out. A balancer can have several addresses and "+
-		"ranges of ports", mark)
-}
-
-// defaultPersistence is how many seconds ipvsadm and keepalived mean by none.
-const defaultPersistence = 360
+// What is said of a statement that is in no table, and of firewall marks.
+const (
+	unknown = "convert does not know it; it is left out"
+	noMarks = "Verdict has no virtual servers by mark; it is left out. A balancer can have several addresses and ranges of ports"
+)
 
 // frontendName is the name of a balancer that has one in no format.
 func frontendName(protocol string, at netip.AddrPort) string {
@@ -100,31 +99,19 @@ func frontendName(protocol string, at netip.AddrPort) string {
 
 // schedule sets the scheduler.
 func (c *conversion) schedule(b *balancer, line int, name string) {
+	was := b.Spec.Scheduler
 	b.Spec.Scheduler = name
 	if faults := c.faults(b, "spec.scheduler"); len(faults) > 0 {
-		c.note(line, "scheduler %s: Verdict has no such scheduler; the default is written", name)
-		b.Spec.Scheduler = ""
+		c.note(line, "scheduler %s: Verdict has no such scheduler; %s is written", name, cmp.Or(was, "the default"))
+		b.Spec.Scheduler = was
 	}
 }
 
-// forward sets how packets reach the endpoints: all of a balancer in the same way.
-func (c *conversion) forward(b *balancer, line int, way shortform.Forwarding) {
-	if way == "nat" {
-		way = ""
-	}
-	if len(b.Spec.Endpoints) > 0 && way != b.Spec.Forwarding {
-		c.note(line, "this real server has another forwarding than those before it: Verdict forwards to all endpoints of a balancer alike, "+
-			"by %s", cmp.Or(b.Spec.Forwarding, "nat"))
-		return
-	}
-	b.Spec.Forwarding = way
-}
-
-// persist sets the affinity. The text is a number of seconds.
+// persist sets the affinity. The text is a number of seconds; ipvsadm and keepalived mean 360 by none.
 func (c *conversion) persist(b *balancer, line int, text string) {
-	seconds, err := strconv.ParseUint(text, 10, 32)
+	seconds, err := strconv.ParseUint(cmp.Or(text, "360"), 10, 32)
 	if err != nil {
-		seconds = defaultPersistence
+		c.note(line, "persistence %s: it is no number of seconds; none is written", text)
 	}
 	t := time.Duration(min(seconds, uint64(shortform.MaxAffinity/time.Second))) * time.Second
 	if b.Spec.Affinity = shortform.Duration(t); seconds > uint64(shortform.MaxAffinity/time.Second) {
@@ -136,38 +123,57 @@ func (c *conversion) persist(b *balancer, line int, text string) {
 func (c *conversion) weight(line int, text string) *uint16 {
 	n, err := strconv.ParseUint(cmp.Or(text, "1"), 10, 16)
 	if err != nil {
-		c.note(line, "weight %s: Verdict has 0 to 65535; 1 is written", text)
-		n = 1
+		n = cmp.Or(n, 1) // the largest one if it is too large
+		c.note(line, "weight %s: Verdict has 0 to 65535; %d is written", text, n)
 	}
 	return new(uint16(n))
 }
 
-// endpoint adds an endpoint. It reports one that cannot serve the balancer. Those of all ports have none of their own.
-func (c *conversion) endpoint(b *balancer, line int, at netip.AddrPort, weight *uint16, backup bool) {
-	family := func(a netip.Addr) bool { return a.Is4() == at.Addr().Is4() }
-	if !slices.ContainsFunc(b.Spec.Addresses, func(a shortform.Address) bool { return family(a.Addr) }) {
-		c.note(line, "real server %s: it is of another family than the virtual address, and nat cannot reach it; it is left out", at.Addr())
-		return
-	}
-	if b.Spec.Ports[0].Port.Last != 0 {
+// endpoint adds an endpoint. It names one that cannot serve the balancer, and reports whether it can. Those of all ports have
+// no port of their own, and neither have those that get packets as they are.
+func (c *conversion) endpoint(b *balancer, line int, at netip.AddrPort, way shortform.Forwarding, weight *uint16, backup bool) bool {
+	family := func(a shortform.Address) bool { return a.Is4() == at.Addr().Is4() }
+	port := b.Spec.Ports[0].Port
+	reason := ""
+	switch {
+	case !slices.ContainsFunc(b.Spec.Addresses, family):
+		reason = "it is of another family than the virtual address, and nat cannot reach it"
+	case way != b.Spec.Forwarding:
+		reason = fmt.Sprintf("its packets go by %s, and those of the balancer by %s: Verdict forwards to all endpoints alike",
+			cmp.Or(way, "nat"), cmp.Or(b.Spec.Forwarding, "nat"))
+	case port.Last != 0:
 		at = netip.AddrPortFrom(at.Addr(), 0)
+	case way != "" && at.Port() != port.First:
+		c.note(line, "real server %s: packets by %s keep their port, so it serves port %d", at, way, port.First)
+		at = netip.AddrPortFrom(at.Addr(), port.First)
+	}
+	if own := slices.Contains(b.Spec.Addresses, shortform.Address{Addr: at.Addr()}); own && (at.Port() == port.First || port.Last != 0) {
+		reason = "it is the virtual server itself"
 	}
 	e := shortform.Endpoint{Address: shortform.Address{Addr: at.Addr()}, Port: at.Port(), Weight: weight, Backup: backup}
 	if e.Weight != nil && *e.Weight == 1 {
 		e.Weight = nil
 	}
 	if slices.ContainsFunc(b.Spec.Endpoints, func(o shortform.Endpoint) bool { return o.Address == e.Address && o.Port == e.Port }) {
-		c.note(line, "real server %s: it occurs twice; the first one is used", at)
-		return
+		reason = "it occurs twice, and the first one is used"
+	}
+	if reason != "" {
+		c.note(line, "real server %s: %s; it is left out", at, reason)
+		return false
 	}
 	b.Spec.Endpoints = append(b.Spec.Endpoints, e)
+	return true
 }
 
 // finish completes a balancer when all its endpoints are known. A port that all of them have is the target port. Like IPVS,
 // a balancer with NAT leaves the address of the client as it is.
-func (b *balancer) finish() {
-	if b.Spec.Forwarding == "" {
+func (c *conversion) finish(b *balancer) {
+	switch {
+	case b.Spec.Forwarding == "":
 		b.Spec.Masquerade = new(false)
+	case b.Spec.Ports[0].Port.Last != 0:
+		c.note(b.line, "%s: Verdict forwards all ports with NAT only; NAT is written, and the endpoints see an address of this machine", b.origin)
+		b.Spec.Forwarding = ""
 	}
 	ports := map[uint16]bool{}
 	for _, e := range b.Spec.Endpoints {
@@ -180,6 +186,34 @@ func (b *balancer) finish() {
 			p.TargetPort, e.Port = e.Port, 0
 		case e.Port == p.Port.First || len(ports) == 1:
 			e.Port = 0
+		}
+	}
+}
+
+// separate leaves out the addresses of a balancer that another one serves at the same port. As in IPVS, one port comes before
+// all ports.
+func (c *conversion) separate() {
+	served := map[string]int{}
+	for _, allPorts := range []bool{false, true} {
+		for _, b := range c.balancers {
+			p := b.Spec.Ports[0]
+			if allPorts != (p.Port.Last != 0) {
+				continue
+			}
+			b.Spec.Addresses = slices.DeleteFunc(b.Spec.Addresses, func(a shortform.Address) bool {
+				anyPort := fmt.Sprint(a, p.Protocols)
+				at := anyPort
+				if !allPorts {
+					at += p.Port.String()
+				}
+				line, taken := served[at]
+				if taken {
+					c.note(b.line, "%s: line %d has %s and this port, too; %s is left out here", b.origin, line, a, a)
+				} else {
+					served[at], served[anyPort] = b.line, b.line
+				}
+				return taken
+			})
 		}
 	}
 }
@@ -211,6 +245,7 @@ const nothing = "# no balancer\n"
 // text returns the balancers. One that Verdict would not accept is named instead.
 func (c *conversion) text() string {
 	var out strings.Builder
+	c.separate()
 	for _, b := range c.balancers {
 		if faults := c.faults(b, ""); len(faults) > 0 {
 			c.note(b.line, "%s: it is left out: %s", b.origin, faults[0])

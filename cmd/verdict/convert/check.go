@@ -1,7 +1,7 @@
 package convert
 
 import (
-	"slices"
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -10,66 +10,38 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// sharedOptions may stand in a checker, in its real server or in the virtual server.
-func sharedOptions() []string {
-	return []string{"delay_loop", "connect_timeout", "retry", "delay_before_retry", "virtualhost"}
-}
-
-// checkers are those of keepalived, with the kind of check that Verdict has; "": none.
-func checkers() map[string]string {
-	return map[string]string{
-		"TCP_CHECK": "tcp", "HTTP_GET": "http", "SSL_GET": "https", "DNS_CHECK": "dns", "SMTP_CHECK": "tcp",
-		"UDP_CHECK": "", "MISC_CHECK": "", "PING_CHECK": "", "BFD_CHECK": "", "FILE_CHECK": "",
-	}
-}
-
-func isChecker(s *statement) bool {
-	_, known := checkers()[s.word(0)]
-	return known
+// kinds are the checks for the checkers of keepalived.
+func kinds() map[string]string {
+	return map[string]string{"TCP_CHECK": "tcp", "HTTP_GET": "http", "SSL_GET": "https", "DNS_CHECK": "dns", "SMTP_CHECK": "tcp"}
 }
 
 // check writes the check of a balancer. Verdict checks all endpoints of a balancer alike: the check is that of the first
 // real server, and others are named.
-func (c *conversion) check(b *balancer, s *statement) {
+func (c *conversion) check(b *balancer, s *statement, serving []*statement) {
 	var first *statement
 	common := ""
-	for _, r := range s.all("real_server") {
-		text := c.checkOf(s, r)
+	for _, r := range serving {
+		text := c.checkOf(b, s, r)
 		switch {
 		case first == nil:
 			first, common = r, text
 		case text != common:
 			c.note(r.line, "real_server %s has another check (%s) than %s (%s): Verdict checks all endpoints of a balancer alike, "+
-				"by the first one", r.word(1), orNone(text), first.word(1), orNone(common))
+				"by the first one", r.word(1), cmp.Or(text, "none"), first.word(1), cmp.Or(common, "none"))
 		}
 	}
 	if common != "" && b.Spec.Ports[0].Port.Last != 0 && !strings.Contains(common, " port=") {
-		if port := first.word(2); port != "" && port != "0" {
-			common += " port=" + port
-		} else {
-			c.note(first.line, "check %s: it asks port 1, the first one of all ports; add port=NUMBER to the check", common)
-		}
+		c.note(first.line, "check %s: it asks port 1, the first one of all ports; add port=NUMBER to the check", common)
 	}
 	b.Spec.Check = shortform.Check(common)
 }
 
-func orNone(check string) string {
-	if check == "" {
-		return "none"
-	}
-	return check
-}
-
 // checkOf returns the check of a real server, or "".
-func (c *conversion) checkOf(s, r *statement) (check string) {
+func (c *conversion) checkOf(b *balancer, s, r *statement) (check string) {
 	for _, checker := range r.block {
-		if !isChecker(checker) {
-			continue
-		}
-		kind := checkers()[checker.word(0)]
+		kind := kinds()[checker.word(0)]
 		switch {
 		case kind == "":
-			c.note(checker.line, "%s: Verdict has no such check; it is left out", checker.word(0))
 			continue
 		case check != "":
 			c.note(checker.line, "%s: an endpoint has one check; this one is left out", checker.word(0))
@@ -78,7 +50,7 @@ func (c *conversion) checkOf(s, r *statement) (check string) {
 			c.note(checker.line, "SMTP_CHECK: Verdict only checks that the port accepts connections")
 		}
 		k := keepalivedCheck{conversion: c, kind: kind, virtual: s, real: r, checker: checker}
-		check = k.text()
+		check = k.text(b)
 	}
 	if _, err := state.ParseHealthCheck(check); check != "" && err != nil {
 		c.note(r.line, "check %s: %s; it is left out", check, err)
@@ -94,8 +66,8 @@ type keepalivedCheck struct {
 	virtual, real, checker *statement
 }
 
-// text returns the check as Verdict writes it.
-func (k *keepalivedCheck) text() string {
+// text returns the check as Verdict writes it, or "".
+func (k *keepalivedCheck) text(b *balancer) string {
 	words := []string{k.kind}
 	add := func(key, value string) {
 		if value != "" {
@@ -104,90 +76,124 @@ func (k *keepalivedCheck) text() string {
 	}
 	switch k.kind {
 	case "http", "https":
-		path, status, host := k.url()
-		add("path", path)
-		add("status", status)
-		add("server-name", host)
+		u := k.url()
+		if u == nil {
+			k.note(k.checker.line, "%s: it has no url with a path, so keepalived asks nothing; it is left out", k.checker.word(0))
+			return ""
+		}
+		add("path", strings.ReplaceAll(value("path", u), " ", "%20"))
+		add("status", k.status(u))
+		add("server-name", k.host(u))
 	case "dns":
-		add("name", value("name", k.checker))
+		add("name", strings.TrimSuffix(value("name", k.checker), "."))
 	}
-	if port := value("connect_port", k.checker); port != k.real.word(2) {
-		add("port", port)
-	}
-	interval := k.seconds("delay_loop", 60*time.Second)
-	interval = min(max(interval, state.MinCheckInterval), 10*time.Minute)
-	timeout := k.seconds("connect_timeout", 5*time.Second)
-	if timeout > interval {
-		k.note(k.checker.line, "connect_timeout %s is longer than delay_loop %s: the timeout of the check is %s", timeout, interval, interval)
-		timeout = interval
-	}
+	add("port", k.port(b))
+	interval := k.seconds("delay_loop", time.Minute, state.MinCheckInterval, state.MaxCheckInterval)
 	add("interval", interval.String())
-	add("timeout", timeout.String())
+	add("timeout", k.seconds("connect_timeout", 5*time.Second, state.MinCheckTimeout, interval).String())
 	add("rise", "1")
 	add("fall", strconv.Itoa(k.fall()))
-	k.name()
+	if o := find("connect_ip", k.checker); o.line > 0 && o.word(1) != k.real.word(1) {
+		k.note(o.line, "%s: Verdict asks the address of the real server", o)
+	}
+	if o := find("type", k.checker); o.line > 0 && !strings.EqualFold(o.word(1), "A") {
+		k.note(o.line, "%s: Verdict asks for the type A, or without a name for NS", o)
+	}
 	return strings.Join(words, " ")
 }
 
-// seconds returns a time in seconds from the checker, its real server or the virtual server.
-func (k *keepalivedCheck) seconds(word string, otherwise time.Duration) time.Duration {
-	text := value(word, k.checker, k.real, k.virtual)
-	n, err := strconv.ParseFloat(text, 32)
-	if err != nil {
-		return otherwise
+// port returns the port that keepalived asks, unless the endpoint has it. Packets by route or tunnel keep their port, but
+// keepalived asks the one that is written.
+func (k *keepalivedCheck) port(b *balancer) string {
+	own := k.real.word(2)
+	asked := cmp.Or(value("connect_port", k.checker), own)
+	if p := b.Spec.Ports[0].Port; p.Last != 0 {
+		own = ""
+	} else if b.Spec.Forwarding != "" || own == "" {
+		own = p.String()
 	}
-	return time.Duration(n*1000) * time.Millisecond
+	if asked == own || asked == "0" {
+		return ""
+	}
+	return asked
+}
+
+// seconds returns a time of the checker, its real server or the virtual server, within what Verdict has.
+func (k *keepalivedCheck) seconds(name string, otherwise, least, most time.Duration) time.Duration {
+	o := find(name, k.checker, k.real, k.virtual)
+	t, err := time.ParseDuration(o.word(1) + "s")
+	if err != nil {
+		t = otherwise
+	}
+	within := min(max(t, least), most)
+	if o.line > 0 && (err != nil || t != within) {
+		k.note(o.line, "%s: expected seconds between %s and %s; %s is written", o, least, most, within)
+	}
+	return within
 }
 
 // fall returns after how many failures an endpoint is not good: keepalived counts those after the first one.
 func (k *keepalivedCheck) fall() int {
-	n, err := strconv.Atoi(value("retry", k.checker, k.real, k.virtual))
-	if err != nil {
-		n = 1
-		if k.checker.word(0) == "HTTP_GET" || k.checker.word(0) == "SSL_GET" {
-			n = 3
-		}
+	o := find("retry", k.checker, k.real, k.virtual)
+	n, err := strconv.ParseUint(cmp.Or(o.word(1), map[string]string{"dns": "3"}[k.kind], "1"), 10, 32)
+	fall := min(n+1, state.MaxCheckCount)
+	if err != nil || fall != n+1 {
+		k.note(o.line, "%s: expected a number up to %d; fall=%d is written", o, state.MaxCheckCount-1, fall)
 	}
-	return min(n+1, 100)
+	return int(fall)
 }
 
-// url reads what a web check asks for.
-func (k *keepalivedCheck) url() (path, status, host string) {
-	host = value("virtualhost", k.checker, k.real, k.virtual)
-	for i, u := range k.checker.all("url") {
-		if i > 0 {
-			k.note(u.line, "url %s: a check asks for one path; this one is left out", value("path", u))
-			continue
-		}
-		for _, o := range u.block {
-			switch o.word(0) {
-			case "path":
-				path = o.word(1)
-			case "virtualhost":
-				host = o.word(1)
-			case "status_code":
-				status = o.word(1)
-				if len(o.words) > 2 {
-					k.note(o.line, "%s: a check has one range of statuses; the first one is written", strings.Join(o.words, " "))
-				}
-			default:
-				k.note(o.line, "%s: Verdict has no counterpart", strings.Join(o.words, " "))
-			}
-		}
-	}
-	return path, status, host
-}
-
-// name names what else a checker has.
-func (k *keepalivedCheck) name() {
-	known := append(sharedOptions(), "url", "connect_port", "name")
-	for _, o := range k.checker.block {
+// url returns the first url of a web check that has a path.
+func (k *keepalivedCheck) url() (first *statement) {
+	for _, u := range k.checker.all("url") {
 		switch {
-		case o.word(0) == "connect_ip" && o.word(1) == k.real.word(1), o.word(0) == "type" && strings.EqualFold(o.word(1), "A"):
-		case o.word(0) == "delay_before_retry" && k.seconds(o.word(0), 0) != k.seconds("delay_loop", 0):
-			k.note(o.line, "delay_before_retry %s: Verdict asks again after the interval of the check", o.word(1))
-		case !slices.Contains(known, o.word(0)):
-			k.note(o.line, "%s of %s: Verdict has no counterpart", strings.Join(o.words, " "), k.checker.word(0))
+		case value("path", u) == "":
+			k.note(u.line, "url: it has no path, so keepalived does not ask it; it is left out")
+		case first != nil:
+			k.note(u.line, "url %s: a check asks for one path; this one is left out", value("path", u))
+		default:
+			first = u
 		}
 	}
+	return first
+}
+
+// status returns the statuses that a web check wants, as one range: with fewer of them, endpoints would fail that keepalived
+// uses.
+func (k *keepalivedCheck) status(u *statement) string {
+	var low, high string
+	list := u.all("status_code")
+	for _, o := range list {
+		for _, code := range o.words[1:] {
+			from, to, _ := strings.Cut(code, "-")
+			low, high = min(cmp.Or(low, from), from), max(high, cmp.Or(to, from))
+		}
+	}
+	text := low + "-" + high
+	switch low {
+	case "":
+		return "200-299" // of keepalived
+	case high:
+		text = low
+	}
+	for _, o := range list {
+		if o.word(1) != text {
+			k.note(o.line, "%s: a check has one range of statuses; %s is written", o, text)
+		}
+	}
+	return text
+}
+
+// host returns the name that a web check sends.
+func (k *keepalivedCheck) host(u *statement) string {
+	o := find("virtualhost", u, k.checker, k.real, k.virtual)
+	name, port, _ := strings.Cut(o.word(1), ":")
+	if _, err := state.ParseHealthCheck("http server-name=" + name); name != "" && err != nil {
+		k.note(o.line, "%s: %s; it is left out", o, err)
+		return ""
+	}
+	if port != "" {
+		k.note(o.line, "%s: a check sends a name without a port; %s is written", o, name)
+	}
+	return name
 }

@@ -1,7 +1,7 @@
 package convert
 
 import (
-	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,7 +32,10 @@ virtual server as an object LoadBalancer to standard output, and name what has n
 			if err != nil {
 				return fmt.Errorf("convert: %w", err)
 			}
-			c := convert(text)
+			c, err := convert(text)
+			if err != nil {
+				return fmt.Errorf("convert %s: %w", name, err)
+			}
 			if _, err := io.WriteString(cmd.OutOrStdout(), c.text()); err != nil {
 				return fmt.Errorf("write balancers: %w", err)
 			}
@@ -51,19 +54,24 @@ func input(stdin io.Reader, args []string) (name, text string, err error) {
 	return args[0], string(data), err
 }
 
+// errNeither is of a text that has nothing to convert, such as the output of "ipvsadm -Ln".
+var errNeither = errors.New(`it is neither a configuration of keepalived nor what "ipvsadm -Sn" prints; nothing is written`)
+
 // convert reads either format. Only ipvsadm has lines that begin with a dash.
-func convert(text string) *conversion {
-	c := &conversion{}
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for lines.Scan() {
-		if line := strings.TrimSpace(lines.Text()); line != "" && line[0] != '#' && line[0] != '!' {
+func convert(text string) (*conversion, error) {
+	c := &conversion{fates: fates()}
+	read := c.keepalived
+	text = strings.TrimPrefix(text, "\ufeff")
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' && line[0] != '!' {
 			if line[0] == '-' {
-				c.ipvsadm(text)
-				return c
+				read = c.ipvsadm
 			}
 			break
 		}
 	}
-	c.keepalived(text)
-	return c
+	if read(text); !c.recognized {
+		return nil, errNeither
+	}
+	return c, nil
 }

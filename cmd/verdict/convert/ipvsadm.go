@@ -1,11 +1,15 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/verdict-proxy/verdict/proxier/source/shortform"
 )
 
 // options of ipvsadm: how a long one is written in short form, and whether it has a value.
@@ -40,6 +44,7 @@ func (c *conversion) ipvsadm(text string) {
 		b, known := servers[protocol+at]
 		switch {
 		case cmd.has("-A") && at != "":
+			c.recognized = true
 			servers[protocol+at] = c.virtualServer(&cmd, protocol, at)
 		case cmd.has("-a") && b != nil:
 			c.realServer(&cmd, b)
@@ -48,7 +53,7 @@ func (c *conversion) ipvsadm(text string) {
 		}
 	}
 	for _, b := range c.balancers {
-		b.finish()
+		c.finish(b)
 	}
 }
 
@@ -64,7 +69,7 @@ func options(words []string) map[string]string {
 		case strings.HasPrefix(w, "-"):
 			last = w
 		default:
-			values[last] = w
+			values[last] = strings.TrimSpace(values[last] + " " + w)
 			continue
 		}
 		values[last] = ""
@@ -85,12 +90,12 @@ func (c *command) virtual() (protocol, at string) {
 // virtualServer reads a line -A. It returns nil if the virtual server has no counterpart.
 func (c *conversion) virtualServer(cmd *command, protocol, at string) *balancer {
 	if protocol == "" {
-		c.noMarks(cmd.line, at)
+		c.others(cmd, "-A")
 		return nil
 	}
-	where, err := netip.ParseAddrPort(at)
+	where, err := hostPort(at)
 	if err != nil {
-		c.note(cmd.line, "%s: expected an address and a port; the virtual server is left out", at)
+		c.note(cmd.line, "virtual server %s: %s; it is left out", at, err)
 		return nil
 	}
 	b := c.balancer(cmd.line, fmt.Sprintf("%s %s", protocol, at))
@@ -105,7 +110,7 @@ func (c *conversion) virtualServer(cmd *command, protocol, at string) *balancer 
 	if cmd.has("-p") {
 		c.persist(b, cmd.line, cmd.values["-p"])
 	}
-	c.others(cmd, "-A", "-t", "-u", "--sctp-service", "-s", "-b", "-p")
+	c.others(cmd, "-A")
 	return b
 }
 
@@ -128,28 +133,45 @@ func (c *conversion) flag(b *balancer, line int, flag string) {
 
 // realServer reads a line -a.
 func (c *conversion) realServer(cmd *command, b *balancer) {
-	at, err := netip.ParseAddrPort(cmd.values["-r"])
+	at, err := hostPort(cmd.values["-r"])
 	if err != nil {
-		c.note(cmd.line, "real server %q: expected an address and a port; it is left out", cmd.values["-r"])
+		c.note(cmd.line, "real server %s: %s; it is left out", cmd.values["-r"], err)
 		return
 	}
+	way := shortform.Forwarding("route")
 	switch {
 	case cmd.has("-i"):
-		c.forward(b, cmd.line, "tunnel")
+		words := []string{cmd.values["--tun-type"], cmd.values["--tun-port"]}
+		for _, sum := range []string{"csum", "remcsum"} {
+			if cmd.has("--tun-" + sum) {
+				words = append(words, sum)
+			}
+		}
+		way = tunnel(words...)
 	case cmd.has("-m"):
-		c.forward(b, cmd.line, "nat")
-	default:
-		c.forward(b, cmd.line, "route")
+		way = ""
 	}
-	c.endpoint(b, cmd.line, at, c.weight(cmd.line, cmd.values["-w"]), false)
-	c.others(cmd, "-a", "-t", "-u", "--sctp-service", "-r", "-m", "-g", "-i", "-w")
+	if len(b.Spec.Endpoints) == 0 {
+		b.Spec.Forwarding = way
+	}
+	c.endpoint(b, cmd.line, at, way, c.weight(cmd.line, cmd.values["-w"]), false)
+	c.others(cmd, "-a")
 }
 
-// others names the options that nothing reads.
-func (c *conversion) others(cmd *command, read ...string) {
+// hostPort parses an address and a port as ipvsadm prints them with -n.
+func hostPort(text string) (netip.AddrPort, error) {
+	address, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return addrPort(address, port)
+}
+
+// others names the options that are not converted.
+func (c *conversion) others(cmd *command, block string) {
 	for _, option := range slices.Sorted(maps.Keys(cmd.values)) {
-		if !slices.Contains(read, option) && option != "" {
-			c.note(cmd.line, "%s: Verdict has no counterpart", strings.TrimSpace(option+" "+cmd.values[option]))
+		if fate, found := c.fates[place{block, option}]; !found || fate != "" {
+			c.note(cmd.line, "%s: %s", strings.TrimSpace(option+" "+cmd.values[option]), cmp.Or(fate, unknown))
 		}
 	}
 }

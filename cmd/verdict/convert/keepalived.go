@@ -1,34 +1,39 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/verdict-proxy/verdict/proxier/source/shortform"
 )
 
 // keepalived reads a configuration of keepalived.
 func (c *conversion) keepalived(text string) {
 	file := c.parse(text)
+	c.recognized = len(file.block) == 0
+	c.known("file", file)
 	groups := map[string]*statement{}
 	used := map[string]bool{}
-	for _, s := range file {
-		if s.word(0) == "virtual_server_group" {
+	for _, s := range file.block {
+		switch {
+		case s.word(0) != "virtual_server_group":
+		case groups[s.word(1)] != nil:
+			c.note(s.line, "%s: there are two of them; the first one is used", s)
+		default:
 			groups[s.word(1)] = s
 		}
 	}
-	for _, s := range file {
+	for _, s := range file.block {
 		switch {
 		case s.word(0) == "virtual_server" && s.word(1) == "group":
 			used[s.word(2)] = true
 			c.group(s, groups[s.word(2)])
-		case s.word(0) == "virtual_server" && s.word(1) == "fwmark":
-			c.noMarks(s.line, s.word(2))
 		case s.word(0) == "virtual_server":
 			c.single(s)
-		case s.word(0) != "virtual_server_group":
-			c.note(s.line, "%s: it is no virtual server; it is left out", strings.Join(s.words, " "))
 		}
 	}
 	for name, s := range groups {
@@ -42,10 +47,10 @@ func (c *conversion) keepalived(text string) {
 func (c *conversion) single(s *statement) {
 	at, err := addrPort(s.word(1), s.word(2))
 	if err != nil {
-		c.note(s.line, "%s: %s; it is left out", strings.Join(s.words, " "), err)
+		c.note(s.line, "%s: %s; it is left out", s, err)
 		return
 	}
-	c.virtual(s, frontendName(protocolOf(s), at), at.Port(), []netip.Addr{at.Addr()})
+	c.virtual(s, frontendName(c.protocol(s), at), at.Port(), []netip.Addr{at.Addr()})
 }
 
 // group reads a virtual server with a group of addresses: a balancer for each port.
@@ -57,13 +62,9 @@ func (c *conversion) group(s, group *statement) {
 	addresses := map[uint16][]netip.Addr{}
 	var ports []uint16
 	for _, entry := range group.block {
-		if entry.word(0) == "fwmark" {
-			c.noMarks(entry.line, entry.word(1))
-			continue
-		}
 		list, port, err := entryOf(entry)
 		if err != nil {
-			c.note(entry.line, "%s: %s; it is left out", strings.Join(entry.words, " "), err)
+			c.note(entry.line, "%s: %s; it is left out", entry, err)
 			continue
 		}
 		if !slices.Contains(ports, port) {
@@ -103,127 +104,143 @@ func entryOf(entry *statement) (list []netip.Addr, port uint16, err error) {
 		return nil, 0, fmt.Errorf("expected a range of at most %d addresses", maxRange)
 	}
 	for n := from; n <= to; n++ {
-		a, err := netip.ParseAddr(first[:cut] + strconv.FormatUint(n, base))
+		at, err := addrPort(first[:cut]+strconv.FormatUint(n, base), entry.word(1))
 		if err != nil {
 			return nil, 0, err
 		}
-		list = append(list, a)
+		list = append(list, at.Addr())
 	}
 	return list, at.Port(), nil
 }
 
-// addrPort parses an address and a port. No port is port 0, which is all ports.
+// addrPort parses the address of a host and a port. No port is port 0, which is all ports.
 func addrPort(address, port string) (netip.AddrPort, error) {
-	addr, err := netip.ParseAddr(address)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("%q is not an address", address)
+	var a shortform.Address
+	if err := a.UnmarshalText([]byte(address)); err != nil {
+		return netip.AddrPort{}, err
 	}
-	if port == "" {
-		port = "0"
-	}
-	n, err := strconv.ParseUint(port, 10, 16)
+	n, err := strconv.ParseUint(cmp.Or(port, "0"), 10, 16)
 	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("%q is not a port", port)
 	}
-	return netip.AddrPortFrom(addr, uint16(n)), nil
+	return netip.AddrPortFrom(a.Addr, uint16(n)), nil
 }
 
-func protocolOf(s *statement) string {
-	if p := value("protocol", s); p != "" {
-		return strings.ToUpper(p)
+// protocol returns that of a virtual server. keepalived takes UDP if there is none.
+func (c *conversion) protocol(s *statement) string {
+	p := strings.ToUpper(value("protocol", s))
+	if p != "TCP" && p != "UDP" && p != "SCTP" {
+		c.note(s.line, "%s: it has no protocol, or one that keepalived does not know, so it serves UDP", s)
+		p = "UDP"
 	}
-	return "TCP"
+	return p
 }
 
 // virtual makes a balancer of a virtual server.
 func (c *conversion) virtual(s *statement, name string, port uint16, addresses []netip.Addr) {
-	b := c.balancer(s.line, strings.Join(s.words, " "))
+	b := c.balancer(s.line, s.String())
 	c.named(b, name)
-	b.listen(protocolOf(s), port, addresses...)
-	c.schedule(b, s.line, "wlc") // of keepalived, if there is no other
+	b.listen(c.protocol(s), port, addresses...)
+	b.Spec.Scheduler = "wlc" // of keepalived, if there is no other
+	b.Spec.Forwarding = c.forwarding(s, port)
 	for _, o := range s.block {
-		c.option(b, s, o)
+		c.option(b, o)
 	}
+	if (port == 0 || len(s.all("persistence_granularity")) > 0) && b.Spec.Affinity == 0 {
+		c.persist(b, s.line, "") // as keepalived does
+	}
+	var serving []*statement
 	for _, r := range s.all("real_server") {
-		c.real(b, s, r, port)
+		at, ok := c.serverAt(r, port)
+		if ok && c.endpoint(b, r.line, at, c.way(find("lb_kind", r, s)), c.weight(r.line, value("weight", r, s)), false) {
+			serving = append(serving, r)
+		}
 	}
-	for _, r := range s.all("sorry_server") {
-		c.sorry(b, r, port)
+	c.sorry(b, s, port)
+	if len(b.Spec.Endpoints) == 0 {
+		c.note(s.line, "%s: none of its real servers can be used, and keepalived ignores it without one; it is left out", s)
+		c.balancers = c.balancers[:len(c.balancers)-1]
+		return
 	}
-	b.finish()
-	c.check(b, s)
+	c.finish(b)
+	c.check(b, s, serving)
 }
 
 // option reads a statement of a virtual server.
-func (c *conversion) option(b *balancer, s, o *statement) {
-	switch word := o.word(0); word {
-	case "lb_algo", "lvs_sched":
+func (c *conversion) option(b *balancer, o *statement) {
+	switch word := o.name(); word {
+	case "lb_algo":
 		c.schedule(b, o.line, o.word(1))
-	case "lb_kind", "lvs_method":
-		c.kind(b, o)
 	case "persistence_timeout":
 		c.persist(b, o.line, o.word(1))
+	case "persistence_granularity":
+		c.note(o.line, "%s: Verdict has no counterpart", o)
 	case "sh-port", "mh-port", "sh-fallback", "mh-fallback", "flag-1", "flag-2":
 		c.flag(b, o.line, word)
-	case "protocol", "real_server", "sorry_server", "virtualhost", "ip_family":
-	case "delay_loop", "connect_timeout", "retry", "delay_before_retry", "weight": // for all real servers
-	default:
-		c.note(o.line, "%s of virtual_server %s: Verdict has no counterpart", strings.Join(o.words, " "), strings.Join(s.words[1:], " "))
 	}
 }
 
-// kind reads how packets reach real servers.
-func (c *conversion) kind(b *balancer, o *statement) {
-	switch strings.ToUpper(o.word(1)) {
-	case "NAT":
-		c.forward(b, o.line, "nat")
-	case "DR":
-		c.forward(b, o.line, "route")
-	case "TUN":
-		c.forward(b, o.line, "tunnel")
-	default:
-		c.note(o.line, "%s: expected NAT, DR or TUN", strings.Join(o.words, " "))
+// forwarding returns how packets reach the endpoints: as the virtual server has it or, if it holds for none of them, as the
+// first one has it.
+func (c *conversion) forwarding(s *statement, port uint16) shortform.Forwarding {
+	ways := []shortform.Forwarding{}
+	for _, r := range s.all("real_server") {
+		if _, ok := c.serverAt(r, port); ok {
+			ways = append(ways, c.way(find("lb_kind", r, s)))
+		}
 	}
+	way := c.way(find("lb_kind", s))
+	if len(ways) == 0 || slices.Contains(ways, way) {
+		return way
+	}
+	return ways[0]
+}
+
+// way reads how packets reach a server. "" is nat.
+func (c *conversion) way(o *statement) shortform.Forwarding {
+	switch o.word(1) {
+	case "DR":
+		return "route"
+	case "TUN":
+		return tunnel(o.words[2:]...)
+	case "NAT", "":
+	default:
+		c.note(o.line, "%s: expected NAT, DR or TUN; NAT is written", o)
+	}
+	return ""
+}
+
+// tunnel returns a way of forwarding, whatever the order of the words.
+func tunnel(words ...string) shortform.Forwarding {
+	way := "tunnel"
+	for _, w := range words {
+		if !slices.Contains([]string{"", "type", "port", "ipip", "nocsum"}, w) {
+			way += "," + w
+		}
+	}
+	return shortform.Forwarding(way)
 }
 
 // serverAt parses the address of a server. Without a port, it has that of the virtual server.
 func (c *conversion) serverAt(r *statement, port uint16) (netip.AddrPort, bool) {
 	at, err := addrPort(r.word(1), r.word(2))
 	if err != nil {
-		c.note(r.line, "%s: %s; it is left out", strings.Join(r.words, " "), err)
-		return netip.AddrPort{}, false
+		c.note(r.line, "%s: %s; it is left out", r, err)
 	}
-	if at.Port() == 0 {
-		at = netip.AddrPortFrom(at.Addr(), port)
-	}
-	return at, true
+	return netip.AddrPortFrom(at.Addr(), cmp.Or(at.Port(), port)), err == nil
 }
 
 // sorry reads the server of last resort. keepalived asks nobody whether it serves, so it gets connections even if it does
 // not pass the check.
-func (c *conversion) sorry(b *balancer, r *statement, port uint16) {
-	if at, ok := c.serverAt(r, port); ok {
-		c.endpoint(b, r.line, at, nil, true)
-		b.Spec.OnAllDown = "backup"
+func (c *conversion) sorry(b *balancer, s *statement, port uint16) {
+	r, way := find("sorry_server", s), find("sorry_server_lvs_method", s)
+	if way.line == 0 {
+		way = find("lb_kind", s)
 	}
-}
-
-// real reads a real server.
-func (c *conversion) real(b *balancer, s, r *statement, port uint16) {
-	at, ok := c.serverAt(r, port)
-	if !ok {
+	if r.line == 0 {
 		return
 	}
-	for _, o := range r.all("lvs_method") {
-		c.kind(b, o)
-	}
-	c.endpoint(b, r.line, at, c.weight(r.line, value("weight", r, s)), false)
-	for _, o := range r.block {
-		switch {
-		case o.word(0) == "weight" || o.word(0) == "lvs_method" || isChecker(o):
-		case slices.Contains(sharedOptions(), o.word(0)):
-		default:
-			c.note(o.line, "%s of real_server %s: Verdict has no counterpart", strings.Join(o.words, " "), r.word(1))
-		}
+	if at, ok := c.serverAt(r, port); ok && c.endpoint(b, r.line, at, c.way(way), nil, true) {
+		b.Spec.OnAllDown = "backup"
 	}
 }

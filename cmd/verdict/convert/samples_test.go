@@ -3,6 +3,7 @@
 package convert
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,28 +15,30 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/samples"
 )
 
-// TestSamples: each virtual server of keepalived's samples with an address becomes a balancer, and nothing is dropped in
-// silence.
+// TestSamples: each virtual server of keepalived's samples and of the shapes becomes a balancer or is named, and nothing is
+// dropped in silence.
 func TestSamples(t *testing.T) {
-	for _, file := range samples.Keepalived(t) {
+	for _, file := range append(samples.Keepalived(t), samples.Shapes(t)...) {
 		t.Run(strings.TrimPrefix(filepath.Base(file), "keepalived.conf."), func(t *testing.T) {
 			data, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
+			text := strings.TrimPrefix(string(data), "\ufeff")
 			balancers, notes := converted(t, string(data))
-			for _, s := range new(conversion).parse(string(data)) {
-				if s.word(0) == "virtual_server" && s.word(1) != "fwmark" && !strings.Contains(balancers, strings.Join(s.words, " ")+"\n") {
+			for _, s := range new(conversion).parse(text).block {
+				named := strings.Contains("\n"+notes, fmt.Sprintf("\n%d: ", s.line))
+				if s.word(0) == "virtual_server" && !named && !strings.Contains(balancers, s.String()+"\n") {
 					t.Errorf("line %d: %q is no balancer\n%s", s.line, s.words, balancers)
 				}
-				expectNoSilence(t, string(data), s, balancers, notes)
+				expectNoSilence(t, text, s, balancers, notes)
 			}
 		})
 	}
 }
 
 // defaults may go without a trace: without the line, the same holds.
-var defaults = regexp.MustCompile(`^(weight 1|protocol TCP|lb_kind NAT|retry 3|connect_port \d+|delay_loop 60)$`)
+var defaults = regexp.MustCompile(`^(weight 1|protocol UDP|lb_kind NAT|(lb_algo|lvs_sched) wlc|flag-1|[ms]h-fallback|persistence_timeout 0|connect_port \d+|delay_loop 60)$`)
 
 // expectNoSilence removes a statement from a file, and so do its inner statements. What is written or what is named must
 // differ then. A note says what becomes of a whole block.
