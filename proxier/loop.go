@@ -208,7 +208,11 @@ func (p *Proxier) check() (wanted bool) {
 	if !p.pace.begun() || p.pace.failures > 0 {
 		return false
 	}
-	return p.repairs.compare() || p.passes.node.Due()
+	wanted, same := p.repairs.compare()
+	if same && p.pace.waiting.IsZero() && !p.continues() {
+		p.observer.AsWanted(time.Now())
+	}
+	return wanted || p.passes.node.Due()
 }
 
 // tick has the dataplane continue what needs time, and reports whether a pass is needed.

@@ -29,8 +29,8 @@ type repairer struct {
 }
 
 // compare compares the kernel with what the loop wrote. It reports whether a pass has to repair what others changed
-// ("ipvsadm -C", for example).
-func (p *repairer) compare() (wanted bool) {
+// ("ipvsadm -C", for example), and whether nothing differs.
+func (p *repairer) compare() (wanted, same bool) {
 	found, err := p.dataplane.Compare(p.enabled)
 	p.lines.Compared(err, checkPeriod, time.Now())
 	if !found.Tables.Empty() && p.tellOnce(found.Tables.String()) {
@@ -39,7 +39,7 @@ func (p *repairer) compare() (wanted bool) {
 	if found.Servers {
 		p.serversChanged()
 	}
-	return found.Servers && p.enabled
+	return found.Servers && p.enabled, err == nil && found.Tables.Empty() && !found.Servers && p.rechecking.report == nil
 }
 
 // repairFound repairs what a check found. It does so at the next tick: if the kernel told of the change as well, that

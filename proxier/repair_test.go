@@ -83,6 +83,36 @@ func TestCheckFindsTables(t *testing.T) {
 	}
 }
 
+// TestAsWanted: a check reports that the kernel is as wanted, unless something differs or waits.
+func TestAsWanted(t *testing.T) {
+	w, m := newMeddled(t, true)
+	expect := func(when string, want int) {
+		t.Helper()
+		w.check()
+		if w.watcher.asWanted != want {
+			t.Errorf("%s: reported %d times, want %d", when, w.watcher.asWanted, want)
+		}
+	}
+	expect("nothing changed", 2) // newMeddled has checked, too
+	w.pace.wait()
+	expect("a change waits", 2)
+	w.pace.applied(time.Now())
+	expect("the change is in the kernel", 3)
+	m.servers = true
+	expect("virtual servers differ", 3)
+	m.servers, w.rules.missing = false, true
+	expect("the tables differ", 3)
+	w.repairs.repairFound()
+	w.rules.missing, m.parts = false, 2
+	w.repairs.repair(dataplane.Interference{Lost: true})
+	expect("everything is compared in parts", 3)
+	w.repairs.recheck()
+	w.pace.failed(time.Now())
+	expect("a pass failed", 3)
+	w.pace.applied(time.Now())
+	expect("all is well again", 4)
+}
+
 // TestCheckWaitsForTheName: if the kernel tells of a change that a check has found already, there is one report, with the
 // name of the process.
 func TestCheckWaitsForTheName(t *testing.T) {

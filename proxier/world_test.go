@@ -135,12 +135,14 @@ type watcher struct {
 	reports  []report.Problems
 	pending  []time.Time
 	repairs  []report.Repair
+	asWanted int
 }
 
 func (w *watcher) Pending(since time.Time)         { w.pending = append(w.pending, since) }
 func (w *watcher) PassDone(r report.Pass)          { w.passes = append(w.passes, r) }
 func (w *watcher) Repaired(r report.Repair)        { w.repairs = append(w.repairs, r) }
 func (w *watcher) FlowsCleaned([]conntrack.Result) {}
+func (w *watcher) AsWanted(time.Time)              { w.asWanted++ }
 
 func (w *watcher) Problems(r report.Problems) {
 	w.reports = append(w.reports, r)

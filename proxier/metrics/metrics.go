@@ -157,13 +157,18 @@ func (m *Metrics) PassDone(p *report.Pass) {
 	m.elements.WithLabelValues("delete").Add(float64(p.Result.Deleted))
 	end := p.Started.Add(p.Duration)
 	m.lastApplied.Set(seconds(end))
-	for _, f := range m.families {
-		m.lastSync.WithLabelValues(f.Version()).Set(seconds(end))
-	}
+	m.AsWanted(end)
 	for _, t := range p.Triggers {
 		m.programming.WithLabelValues(t.Family.Version()).Observe(end.Sub(t.At).Seconds())
 	}
 	m.serves(&p.Totals)
+}
+
+// AsWanted records when the kernel was as wanted.
+func (m *Metrics) AsWanted(at time.Time) {
+	for _, f := range m.families {
+		m.lastSync.WithLabelValues(f.Version()).Set(seconds(at))
+	}
 }
 
 // transacted counts the transactions of a pass, and how long their stages took. A pass without a transaction counts in

@@ -126,6 +126,12 @@ func TestPasses(t *testing.T) {
 		kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv6"} 1000.5
 		kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family="IPv6"} 999
 	`)
+	m.AsWanted(at.Add(time.Minute))
+	has(t, m, `
+		verdict_last_applied_timestamp_seconds 1000.5
+		kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} 1060
+		kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv6"} 1060
+	`)
 }
 
 func TestReadable(t *testing.T) {

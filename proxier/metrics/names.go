@@ -141,7 +141,7 @@ func newUpstream(r *registrar) upstream {
 		programming: r.histogram("kubeproxy_network_programming_duration_seconds",
 			"Time from the change of an endpoint, as its controller recorded it, until the kernel had it.", programmingBuckets(), family),
 		lastSync: r.gauge("kubeproxy_sync_proxy_rules_last_timestamp_seconds",
-			"End of the latest pass that is in the kernel.", family),
+			"End of the latest pass that is in the kernel, or of a later check that found it as wanted while no change waited.", family),
 		lastQueued: r.gauge("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
 			"Time since which changes wait or waited for the latest pass.", family),
 		healthz: r.counter("kubeproxy_proxy_healthz_total", "Answers of /healthz by HTTP status.", "code"),

@@ -19,6 +19,7 @@ type Observer interface {
 	Problems(Problems)
 	FlowsCleaned([]conntrack.Result)
 	Repaired(Repair)
+	AsWanted(at time.Time) // a check found the kernel as wanted, and no change waits
 }
 
 // Pass is what one pass did.

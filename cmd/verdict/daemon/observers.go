@@ -120,6 +120,9 @@ func tablesRefused(r *report.Pass) bool {
 // FlowsCleaned implements report.Observer.
 func (o *observers) FlowsCleaned(results []conntrack.Result) { o.metrics.FlowsCleaned(results) }
 
+// AsWanted implements report.Observer.
+func (o *observers) AsWanted(at time.Time) { o.metrics.AsWanted(at) }
+
 // Repaired implements report.Observer.
 func (o *observers) Repaired(r report.Repair) {
 	outcome := "reported"

@@ -155,6 +155,9 @@ func (p *problemPrinter) PassDone(report.Pass) {}
 // FlowsCleaned implements report.Observer.
 func (p *problemPrinter) FlowsCleaned([]conntrack.Result) {}
 
+// AsWanted implements report.Observer.
+func (p *problemPrinter) AsWanted(time.Time) {}
+
 // lines returns the Problems with their places, in the order of files and lines.
 func (p *problemPrinter) lines(files *manifests.Source) (lines []string) {
 	type placed struct {

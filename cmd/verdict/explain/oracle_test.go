@@ -210,4 +210,5 @@ func (silent) Pending(time.Time)               {}
 func (silent) PassDone(report.Pass)            {}
 func (silent) Problems(report.Problems)        {}
 func (silent) FlowsCleaned([]conntrack.Result) {}
+func (silent) AsWanted(time.Time)              {}
 func (silent) Repaired(report.Repair)          {}
