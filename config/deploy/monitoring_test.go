@@ -89,7 +89,19 @@ func TestAlerts(t *testing.T) {
 	if !strings.Contains(metrics, "verdict_api_resource_readable") { // a lost API server causes too few errors to be noticed by them
 		t.Error("no alert when the API server is lost")
 	}
+	runbooks, err := os.ReadFile("monitoring/RUNBOOKS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, r := range rule.Spec.Groups[0].Rules {
+		_, steps, _ := strings.Cut(string(runbooks), "\n## "+r.Alert+"\n")
+		steps, _, _ = strings.Cut(steps, "\n## ")
+		if got, want := strings.Join(strings.Fields(steps), " "), strings.TrimSpace(r.Annotations["runbook"]); got != want {
+			t.Errorf("RUNBOOKS.md says of %s %q, the alert %q", r.Alert, got, want)
+		}
+		if url := r.Annotations["runbook_url"]; !strings.HasSuffix(url, "/config/deploy/monitoring/RUNBOOKS.md#"+strings.ToLower(r.Alert)) {
+			t.Errorf("the runbook_url of %s is %q", r.Alert, url)
+		}
 		for _, name := range []string{"summary", "description", "runbook"} {
 			if r.Annotations[name] == "" {
 				t.Errorf("%s has no %s", r.Alert, name)
@@ -113,6 +125,9 @@ func TestDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	var dashboard struct {
+		Templating struct {
+			List []struct{ Name, Query string }
+		}
 		Panels []struct {
 			ID      int
 			Title   string
@@ -130,7 +145,16 @@ func TestDashboard(t *testing.T) {
 		}
 		ids[p.ID] = true
 		for _, target := range p.Targets {
-			queries.WriteString(strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*").Replace(target.Expr) + "\n")
+			queries.WriteString(strings.NewReplacer("$__rate_interval", "5m", "$cluster", ".*", "$node", ".*", "$instance", ".*").Replace(target.Expr) + "\n")
+			if strings.Count(target.Expr, "{") != strings.Count(target.Expr, `{cluster=~"$cluster",node=~"$node",instance=~"$instance"`) {
+				t.Errorf("panel %q does not select by cluster, node and instance: %s", p.Title, target.Expr)
+			}
+		}
+	}
+	for i, query := range []string{"prometheus", "label_values(verdict_build_info, cluster)", `label_values(verdict_build_info{cluster=~"$cluster"}, node)`,
+		`label_values(verdict_build_info{cluster=~"$cluster",node=~"$node"}, instance)`} {
+		if v := dashboard.Templating.List[i]; v.Query != query {
+			t.Errorf("the variable %s asks for %q, want %q", v.Name, v.Query, query)
 		}
 	}
 	if strings.Contains(queries.String(), "$") {
