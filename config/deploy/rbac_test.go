@@ -190,6 +190,7 @@ func (c *cluster) runs(t *testing.T) {
 	})
 	c.probes(t, container)
 	c.await(t, "the Event on the second Service", c.event)
+	c.mixin(t)
 	if log := process.Log(100); strings.Contains(log, "forbidden") {
 		t.Errorf("the API server denied a request:\n%s", log)
 	}
