@@ -93,6 +93,7 @@ type Settings struct {
 	InterfaceNamePrefix string          `flag:"pod-interface-name-prefix" live:"yes" in:"source" usage:"<PREFIX> of the interfaces of pods, with --detect-local-mode=InterfaceNamePrefix"`
 	NodePortAddresses   []string        `flag:"nodeport-addresses" live:"yes" must:"places" in:"source" usage:"addresses of node ports: a <LIST> of CIDRs and the words primary, localhost, all"`
 	MasqueradeAll       bool            `flag:"masquerade-all" live:"yes" in:"source" usage:"masquerade all traffic to cluster IPs"`
+	DropInvalid         bool            `flag:"drop-invalid" live:"yes" in:"source" usage:"drop packets of pods that connection tracking calls invalid, which otherwise pass without translation. With --proxy-mode=iptables, it is on unless the sysctl nf_conntrack_tcp_be_liberal is 1"`
 	Fleet               bool            `flag:"fleet" in:"source" usage:"other nodes have the same external addresses; continue the TCP connections of those that are gone"`
 	ExternalIPs         []string        `flag:"external-ip-cidrs" must:"cidrs" in:"source" usage:"<RANGES> in which externalIPs of Services are served; empty: nowhere"`
 	ManageAddresses     string          `flag:"manage-addresses" usage:"with --manifests: <DEVICE> that gets the external and load balancer IPs of Services while one of their endpoints is good, and announces them; empty: none does"`

@@ -109,7 +109,7 @@ func kindsExample() example {
 	return example{
 		name: "kinds",
 		globals: contents.Globals{
-			Unanswered:        true,
+			Unanswered: true, DropInvalid: true,
 			PodCIDRs:          prefixes("10.0.0.0/16", "10.1.0.0/16", "fd00:10::/56"),
 			ServiceCIDRs:      prefixes("10.96.0.0/16", "255.0.0.0/8", "fd00:96::/112"),
 			NodePortAddresses: addrs("192.168.7.1", "fd00:7::1"),
@@ -165,7 +165,7 @@ func stickyExample() example {
 	all := append(onNode("10.0.1.1:80", "10.0.1.2:80"), endpoints("10.0.2.1:80")...)
 	return example{
 		name:    "sticky",
-		globals: contents.Globals{MasqueradeAll: true, PodInterface: "veth*", NodePortAddresses: addrs("192.168.7.1")},
+		globals: contents.Globals{MasqueradeAll: true, DropInvalid: true, PodInterface: "veth*", NodePortAddresses: addrs("192.168.7.1")},
 		ports: []contents.Port{
 			{Family: program.IPv4, Name: "default/sticky:http", Protocol: tcp, Affinity: 3 * time.Hour, Cluster: all, Local: all[:2],
 				Frontends: []contents.Frontend{clusterIP("10.96.0.11", 80), externalLocal("192.0.2.12", 80), nodePort(30011)}},

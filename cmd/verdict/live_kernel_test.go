@@ -57,6 +57,7 @@ func TestLiveSettings(t *testing.T) {
 	} {
 		l.sysctl(name, value)
 	}
+	l.settles("--nodeport-addresses=all,localhost", "--drop-invalid=false")
 	l.await("the OOM score", func() string {
 		score, _ := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", l.daemon.cmd.Process.Pid))
 		return strings.TrimSpace(string(score))
@@ -97,7 +98,7 @@ func (l *liveDaemon) change(content string, flags ...string) {
 
 func (l *liveDaemon) compare(flags []string) (exit int) {
 	l.Helper()
-	exit, _, _ = inside(l.T, l.ns, append([]string{"diff", "--manifests", l.manifests, "--hostname-override=n1", "--backend=nft"}, flags...)...)
+	exit, _, _ = inside(l.T, l.ns, append([]string{"diff", "--manifests", l.manifests, "--hostname-override=n1", "--backend=nft", "--drop-invalid"}, flags...)...)
 	return exit
 }
 

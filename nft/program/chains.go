@@ -196,14 +196,18 @@ func (p Program) filterChains() []Chain {
 	// iptables for packets between its ports forwards without that, so what no TOS gives is cleared.
 	forget := rule.Rule{rule.IsNew(), rule.IsTranslated(), rule.ClearScratch()}
 	list = append(list, Chain{Name: UnservedChain, Rules: p.Unserved()})
-	if p.Unanswered {
+	if p.Unanswered || p.DropInvalid {
 		// Packets of established connections still meet one test in each chain, and a second one on the way out of a
 		// program of this node.
 		list = append(list, p.newConnections())
 		check = rule.Rule{rule.IsNew(), rule.Jump(newConnectionsChain)}
 	}
+	ofOthers := check
+	if p.DropInvalid { // by the same test: others do not pay for it
+		ofOthers = rule.Rule{rule.IsNewOrInvalid(), rule.Jump(newConnectionsChain)}
+	}
 	bridged := rule.Rule{rule.IsNew(), rule.IsTranslated(), rule.ScratchHas(^uint32(maxTOSPriority)), rule.ClearScratch()}
-	input, forward := []rule.Rule{check}, []rule.Rule{bridged, check}
+	input, forward := []rule.Rule{ofOthers}, []rule.Rule{bridged, ofOthers}
 	if p.Family == IPv6 {
 		forward[0] = forget
 	}

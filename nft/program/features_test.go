@@ -85,3 +85,22 @@ func checkSetShapes(t *testing.T, f Family, used map[string]bool) {
 		t.Errorf("%s sets (- program, + probe):\n%s", f, diff)
 	}
 }
+
+// TestEstablishedPacketsPayNothing: packets of established connections meet as many expressions with DropInvalid as without:
+// the first statement of each rule does not match them.
+func TestEstablishedPacketsPayNothing(t *testing.T) {
+	for _, f := range Families() {
+		for _, hook := range []string{"filter-input", "filter-forward", "filter-output"} {
+			count := func(p Program) (n int) {
+				for _, r := range p.ChainNamed(hook).Rules {
+					n += len(r[0].Exprs)
+				}
+				return n
+			}
+			off, on := Program{Family: f, PodCIDRs: true, Unanswered: true}, Program{Family: f, PodCIDRs: true, Unanswered: true, DropInvalid: true}
+			if before, after := count(off), count(on); before == 0 || after != before {
+				t.Errorf("%s %s: %d expressions without, %d with", f, hook, before, after)
+			}
+		}
+	}
+}

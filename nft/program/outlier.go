@@ -27,9 +27,17 @@ const newConnectionsChain = "new-connections"
 // A packet of this node to itself comes twice. Connection tracking has confirmed it between the hooks output and input, so
 // at input the first one looks like a repetition. Repetitions are noticed at output.
 func (p Program) newConnections() Chain {
-	rules := []rule.Rule{{rule.IsTranslated(), rule.IsRepeated(), rule.InterfaceName("lo", true), rule.TCPOnly(),
-		suspect(Unanswered, rule.Key{rule.Daddr(p.Family), rule.TCPDport()})}}
-	if p.IPVS {
+	var rules []rule.Rule
+	if pods := p.fromPods(); p.DropInvalid && pods != nil {
+		// Such a packet passes without translation. The client sees the address of the pod, or this node is the client and
+		// has no such socket, and resets the connection. It has no status, so the rules below do not match.
+		rules = append(rules, append(append(rule.Rule{rule.IsInvalid()}, pods...), rule.Drop()))
+	}
+	if p.Unanswered {
+		rules = append(rules, rule.Rule{rule.IsTranslated(), rule.IsRepeated(), rule.InterfaceName("lo", true), rule.TCPOnly(),
+			suspect(Unanswered, rule.Key{rule.Daddr(p.Family), rule.TCPDport()})})
+	}
+	if p.Unanswered && p.IPVS {
 		// IPVS does not set the status dnat. At the hook input, the packet still has the address of the frontend.
 		suspect := []rule.Statement{rule.NotToThisNode(), rule.TCPOnly(), suspect(Unanswered, rule.Key{rule.Daddr(p.Family), rule.TCPDport()})}
 		for _, set := range []SetID{IPVSAddresses, NodePortAddresses} {

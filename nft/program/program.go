@@ -42,6 +42,7 @@ type Program struct {
 	Unanswered    bool // endpoints that do not answer are noticed
 	Refusing      bool // endpoints that refuse connections are noticed
 	Fleet         bool // connections of other balancers go on here
+	DropInvalid   bool // what connection tracking calls invalid from pods is dropped
 
 	AffinityShare uint32 // client numbers are below it; 0: DefaultAffinityShare
 	Lengths       LengthGroups
@@ -51,7 +52,7 @@ type Program struct {
 func (p *Program) flags() []programFlag {
 	return []programFlag{
 		{"masquerade-all", &p.MasqueradeAll}, {"pod-cidrs", &p.PodCIDRs}, {"loopback", &p.Loopback}, {"ipvs", &p.IPVS},
-		{"unanswered", &p.Unanswered}, {"refusing", &p.Refusing}, {"fleet", &p.Fleet},
+		{"unanswered", &p.Unanswered}, {"refusing", &p.Refusing}, {"fleet", &p.Fleet}, {"drop-invalid", &p.DropInvalid},
 	}
 }
 

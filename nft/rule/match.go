@@ -37,6 +37,13 @@ func state(text string, bit uint32) Statement {
 // IsNew matches the first packet of a connection.
 func IsNew() Statement { return state("ct state new", expr.CtStateBitNEW) }
 
+// IsInvalid matches packets that connection tracking cannot place in a connection. They have none, so no status either.
+func IsInvalid() Statement { return state("ct state invalid", expr.CtStateBitINVALID) }
+
+func IsNewOrInvalid() Statement {
+	return state("ct state invalid,new", expr.CtStateBitINVALID|expr.CtStateBitNEW)
+}
+
 // IsRelated matches errors about a connection.
 func IsRelated() Statement { return state("ct state related", expr.CtStateBitRELATED) }
 

@@ -78,6 +78,7 @@ func (n *Environment) Update(env state.Environment) {
 			Unanswered:        s.OutlierDetection != config.OutlierOff,
 			Refusing:          n.refusing,
 			Fleet:             s.Fleet,
+			DropInvalid:       s.DropInvalid,
 			PodInterface:      podInterface(s),
 			PodCIDRs:          podCIDRs(s, node),
 			ServiceCIDRs:      env.ServiceCIDRs,

@@ -15,6 +15,7 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/kubeproxyconfig"
+	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
 	"github.com/verdict-proxy/verdict/config"
 )
 
@@ -142,6 +143,10 @@ func (c *CommandLine) applyMode() {
 	}
 	if s.Upstream.Mode == config.ProxyModeIPVS && s.DefaultScheduler == "" {
 		s.DefaultScheduler = s.IPVS.Scheduler
+	}
+	if s.Upstream.Mode == config.ProxyModeIPTables && !c.flags.Changed("drop-invalid") {
+		liberal, _ := nodesetup.ReadSysctl("net.netfilter.nf_conntrack_tcp_be_liberal") // fails without nf_conntrack: 0 by default
+		s.DropInvalid = !s.Fleet && !s.Node.Conntrack.TCPBeLiberal && liberal != "1"
 	}
 	list := s.NodePortAddresses
 	if !c.flags.Changed("nodeport-addresses") {

@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/kubeproxyconfig"
+	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
 )
 
 const testHeader = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
@@ -36,17 +38,23 @@ func resolved(t *testing.T, file string, args ...string) *CommandLine {
 
 // TestPrecedence: the command line wins over the file, the file over the defaults of the mode.
 func TestPrecedence(t *testing.T) {
+	liberal, _ := nodesetup.ReadSysctl("net.netfilter.nf_conntrack_tcp_be_liberal") // of the machine
+	drops := fmt.Sprint("drop-invalid=", liberal != "1")
 	tests := []struct {
 		name, file, args string
 		want             string // flags with their values
 	}{
 		{"nothing", "", "", "nodeport-addresses=primary default-scheduler= min-sync-period=10ms proxy-mode="},
 		{"a file without mode", "mode: ''", "", "nodeport-addresses=all,localhost proxy-mode=iptables kube-api-qps=50"},
-		{"iptables", "mode: iptables", "", "nodeport-addresses=all,localhost"},
+		{"iptables", "mode: iptables", "", "nodeport-addresses=all,localhost " + drops},
+		{"iptables, liberal", "mode: iptables\nconntrack: {tcpBeLiberal: true}", "", "drop-invalid=false"},
+		{"iptables in a fleet", "mode: iptables", "--fleet", "drop-invalid=false"},
+		{"iptables, in a fleet by flag", "mode: iptables", "--fleet --drop-invalid", "drop-invalid=true"},
+		{"iptables, not by flag", "mode: iptables", "--drop-invalid=false", "drop-invalid=false"},
 		{"no localhost", "mode: iptables\niptables: {localhostNodePorts: false}", "", "nodeport-addresses=all"},
 		{"addresses", "mode: iptables\nnodePortAddresses: [192.0.2.0/24]", "", "nodeport-addresses=192.0.2.0/24"},
 		{"addresses by flag", "mode: iptables\nnodePortAddresses: [192.0.2.0/24]", "--nodeport-addresses=primary", "nodeport-addresses=primary"},
-		{"nftables", "mode: nftables", "", "nodeport-addresses=primary"},
+		{"nftables", "mode: nftables", "", "nodeport-addresses=primary drop-invalid=false"},
 		{"mode by flag", "mode: iptables\nnftables: {minSyncPeriod: 3s}", "--proxy-mode=nftables", "nodeport-addresses=primary min-sync-period=3s"},
 		{"mode without a file", "", "--proxy-mode=ipvs --ipvs-scheduler=sed", "default-scheduler=sed nodeport-addresses=all backend=hybrid"},
 		{"ipvs", "mode: ipvs", "", "default-scheduler=rr nodeport-addresses=all backend=hybrid"},
