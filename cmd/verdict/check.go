@@ -31,7 +31,7 @@ func newCheck() *cobra.Command {
 		Use:   "check",
 		Short: "Check whether Verdict can serve this node",
 		Long: `Check whether Verdict can serve this node with the flags of "verdict run": the kernel with each feature of nf_tables,
-IPVS and its schedulers, rules of other proxies, sysctls, the table of connections, and the access to the API server. It prints a line for each
+IPVS and its schedulers, rules of other proxies, sysctls, routes, the table of connections, and the access to the API server. It prints a line for each
 check, with the remedy. It changes nothing: the kernel undoes trials at once. The exit status is 1 if there is an error;
 Verdict can serve with warnings.`,
 		Args: flags.None,
@@ -114,13 +114,13 @@ func checkIPVS(s *config.Settings) preflight.Finding {
 
 func checkSource(ctx context.Context, s *config.Settings) []preflight.Finding {
 	if s.Manifests != "" {
-		return []preflight.Finding{preflight.Manifests(s.Manifests)}
+		return append(preflight.Routes(nil), preflight.Manifests(s.Manifests))
 	}
 	client, err := objects.NewClient(s, thisBuild().version, nil)
 	if errors.Is(err, rest.ErrNotInCluster) {
 		f := preflight.Finding{Check: "API server", Status: preflight.Warning, Detail: "not checked: this is no pod, and no flag says where the API server is"}
 		f.Remedy = "repeat with --kubeconfig FILE or --manifests DIR, unless Verdict is to run in a pod"
-		return []preflight.Finding{f}
+		return append(preflight.Routes(nil), f)
 	}
 	remedy, host := "set --kubeconfig FILE, or --manifests DIR", ""
 	if err == nil {

@@ -4,6 +4,8 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"os/exec"
 	"slices"
@@ -11,7 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
 	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
+	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
@@ -103,6 +111,79 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckRoutes: without a route, a program of the node does not reach cluster IPs. The check names it, and its remedy helps.
+func TestCheckRoutes(t *testing.T) {
+	node, pod, dir := netns.New(t), netns.New(t), t.TempDir()
+	if err := netns.Connect(node, "eth0", pod, "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	const service = "kind: Service\napiVersion: v1\nmetadata: {name: %[1]s}\nspec: {clusterIPs: [%[2]q], ipFamilies: [%[3]s], ports: [{port: 80}]}\n---\n" +
+		"kind: EndpointSlice\napiVersion: discovery.k8s.io/v1\nmetadata: {name: %[1]s, labels: {kubernetes.io/service-name: %[1]s}}\n" +
+		"addressType: %[3]s\nports: [{port: 8080}]\nendpoints: [{addresses: [%[4]q]}]\n"
+	families := []struct{ name, node, pod, bits, ip, services string }{
+		{"IPv4", "192.0.2.129", "192.0.2.130", "/25", "10.96.0.1", "10.96.0.0/16"},
+		{"IPv6", "fd00:2::1", "fd00:2::2", "/64", "fd00:96::1", "fd00:96::/112"},
+	}
+	for _, f := range families {
+		node.Must(t, "", "ip", "address", "add", f.node+f.bits, "dev", "eth0", "nodad")
+		pod.Must(t, "", "ip", "address", "add", f.pod+f.bits, "dev", "eth0", "nodad")
+		writeManifest(t, dir, f.name+".yaml", fmt.Sprintf(service, strings.ToLower(f.name), f.ip, f.name, f.pod))
+	}
+	var server net.Listener
+	pod.MustDo(t, func() (err error) { server, err = net.Listen("tcp", ":8080"); return err })
+	defer server.Close()
+	runDaemon(t, node, dir)
+	connects := func(ip string) error {
+		c, err := node.DialContext(t.Context(), "tcp", net.JoinHostPort(ip, "80"))
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	}
+	ranges := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
+	for _, f := range families {
+		ranges.Spec.CIDRs = append(ranges.Spec.CIDRs, f.services)
+	}
+	missing := func() (list []string) { // as the API server says where Services are
+		node.MustDo(t, func() error {
+			for _, f := range preflight.Cluster(t.Context(), fake.NewClientset(ranges), "192.0.2.129") {
+				if to, ok := strings.CutPrefix(f.Check, "route to "); ok {
+					list = append(list, to)
+				}
+			}
+			return nil
+		})
+		return list
+	}
+	if got := missing(); !slices.Equal(got, []string{families[0].ip, families[1].ip}) {
+		t.Errorf("no route to %q", got)
+	}
+	lab.Must(t, node.Sysctl("net.ipv4.ip_forward=1"))
+	for _, f := range families {
+		name := "route to " + map[string]string{"IPv4": "192.0.2.1", "IPv6": "2001:db8::1"}[f.name]
+		if err := connects(f.ip); !errors.Is(err, unix.ENETUNREACH) {
+			t.Errorf("%s: without a route: %v", f.name, err)
+		}
+		if found, exit := check(t, node, "--backend=nft", "--manifests="+dir); found[name].Status != preflight.Warning || exit != 0 {
+			t.Errorf("%s: exit %d, %+v", f.name, exit, found)
+		} else if remedy := found[name].Remedy; !strings.Contains(remedy, "ip route add RANGE dev DEVICE") {
+			t.Errorf("%s: %s", f.name, remedy)
+		}
+		node.Must(t, "", "ip", "route", "add", f.services, "dev", "eth0")
+		if err := connects(f.ip); err != nil {
+			t.Errorf("%s: with the remedy: %v", f.name, err)
+		}
+		node.Must(t, "", "ip", "route", "add", map[string]string{"IPv4": "0.0.0.0/0", "IPv6": "::/0"}[f.name], "dev", "eth0")
+		if found, _ := check(t, node, "--backend=nft", "--manifests="+dir); found[name].Check != "" {
+			t.Errorf("%s: with a default route: %+v", f.name, found[name])
+		}
+		node.Must(t, "", "ip", "route", "delete", map[string]string{"IPv4": "0.0.0.0/0", "IPv6": "::/0"}[f.name], "dev", "eth0")
+	}
+	if got := missing(); len(got) > 0 {
+		t.Errorf("with the remedy: no route to %q", got)
+	}
+}
+
 // TestCheckForwarding: a chain that stops all forwarded packets stops all pods. One that accepts something may know what it does.
 func TestCheckForwarding(t *testing.T) {
 	ns := netns.New(t)
@@ -155,7 +236,7 @@ func TestCheckRealServer(t *testing.T) {
 	ns := netns.New(t)
 	ns.Must(t, "", "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
 	ns.Must(t, "", "ip", "address", "add", v4+"/32", "dev", "eth0")
-	errors := func(found map[string]preflight.Finding) (list []string) {
+	failed := func(found map[string]preflight.Finding) (list []string) {
 		for name, f := range found {
 			if f.Status == preflight.Error {
 				list = append(list, name)
@@ -166,7 +247,7 @@ func TestCheckRealServer(t *testing.T) {
 	}
 	found, exit := check(t, ns, flag)
 	want := []string{v6, v4, "net.ipv4.conf.all.arp_announce", "net.ipv4.conf.all.arp_ignore"}
-	if got := errors(found); exit != 1 || !slices.Equal(got, want) {
+	if got := failed(found); exit != 1 || !slices.Equal(got, want) {
 		t.Errorf("exit %d, errors %v, want %v", exit, got, want)
 	}
 	for _, f := range found {
@@ -176,7 +257,7 @@ func TestCheckRealServer(t *testing.T) {
 			}
 		}
 	}
-	if found, exit := check(t, ns, flag); exit != 0 || len(errors(found)) > 0 {
+	if found, exit := check(t, ns, flag); exit != 0 || len(failed(found)) > 0 {
 		t.Errorf("after its remedies: exit %d, %v", exit, found)
 	}
 	if out, err := exec.Command(binary, "check", "--real-server=web").CombinedOutput(); err == nil || !strings.Contains(string(out), `"web"`) {

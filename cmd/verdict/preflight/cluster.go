@@ -12,6 +12,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/verdict-proxy/verdict/config"
 )
 
 // patience is how long the API server may take to answer a request.
@@ -30,6 +32,7 @@ func Manifests(dir string) Finding {
 // Service. The host is the name or address to which the client connects.
 func Cluster(ctx context.Context, client kubernetes.Interface, host string) []Finding {
 	one := metav1.ListOptions{Limit: 1}
+	var first []netip.Addr // of each range of Services
 	requests := []struct {
 		name    string
 		list    func(context.Context) error
@@ -42,7 +45,12 @@ func Cluster(ctx context.Context, client kubernetes.Interface, host string) []Fi
 			return err
 		}, ""},
 		{"servicecidrs", func(ctx context.Context) error {
-			_, err := client.NetworkingV1().ServiceCIDRs().List(ctx, one)
+			all, err := client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
+			for i := 0; err == nil && i < len(all.Items); i++ {
+				for _, r := range config.Prefixes(all.Items[i].Spec.CIDRs) {
+					first = append(first, r.Addr().Next())
+				}
+			}
 			return err
 		}, "packets to unallocated cluster IPs are not dropped"},
 	}
@@ -63,7 +71,7 @@ func Cluster(ctx context.Context, client kubernetes.Interface, host string) []Fi
 		}
 	}
 	list = append(list, Finding{Check: "API server", Status: OK, Detail: "it answers, and lets Verdict list what it needs"})
-	return append(list, way(ctx, client, host))
+	return append(append(list, way(ctx, client, host)), Routes(first)...)
 }
 
 // way checks that no address of the API server is the cluster IP of its Service.

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
@@ -74,16 +76,40 @@ func Sysctls(root string, ipv6Only bool) []Finding {
 	return list
 }
 
-// IPv6Only reports whether others can reach the host at addresses of IPv6, and at none of IPv4.
-func IPv6Only() bool {
+// reachable reports whether others can reach the host at addresses of IPv4, and of IPv6.
+func reachable() (families [2]bool) {
 	list, _ := net.InterfaceAddrs() // without a list, the host counts as usual
-	var families [2]bool
 	for _, a := range list {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
 			families[p.Addr().BitLen()/128] = true
 		}
 	}
-	return families == [2]bool{false, true}
+	return families
+}
+
+// IPv6Only reports whether others can reach the host at addresses of IPv6, and at none of IPv4.
+func IPv6Only() bool { return reachable() == [2]bool{false, true} }
+
+// Routes reports addresses of Services to which this host has no route. The kernel looks for one before the rules translate what
+// the host itself sends. Without addresses, two for documentation stand for all.
+func Routes(services []netip.Addr) (list []Finding) {
+	if has := reachable(); services == nil {
+		for i, text := range []string{"192.0.2.1", "2001:db8::1"} {
+			if has[i] {
+				services = append(services, netip.MustParseAddr(text))
+			}
+		}
+	}
+	for _, a := range services {
+		if _, err := netlink.RouteGet(a.AsSlice()); err != nil {
+			list = append(list, Finding{
+				Check: "route to " + a.String(), Status: Warning,
+				Detail: err.Error() + ": connections of this node itself to Services at such addresses fail, before a rule can translate them",
+				Remedy: "add a default route, or one to the range of Services by a device with an address: ip route add RANGE dev DEVICE",
+			})
+		}
+	}
+	return list
 }
 
 // MoreRoom is the remedy for a table of connections that is full.
