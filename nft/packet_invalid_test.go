@@ -3,7 +3,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/nft/contents"
@@ -83,7 +80,7 @@ func TestDropInvalid(t *testing.T) {
 					if !passes(client, end, patient) {
 						t.Fatal("the connection does not work")
 					}
-					top.At(t, server).MustDo(t, func() error { return sendOutsideOfWindow(end.(*net.TCPConn)) })
+					top.At(t, server).MustDo(t, func() error { return lab.SendOutsideOfWindow(end.(*net.TCPConn)) })
 					for until := time.Now().Add(patient); top.packets(t, "seen") == 0; runtime.Gosched() {
 						if time.Now().After(until) {
 							t.Fatal("no packet is invalid")
@@ -129,71 +126,6 @@ func (top *topology) packets(t *testing.T, counter string) (n int) {
 		t.Fatalf("%v in %s", err, text)
 	}
 	return n
-}
-
-// sendOutsideOfWindow sends a segment of a connection whose number is far ahead. What it acknowledges is right.
-func sendOutsideOfWindow(c *net.TCPConn) error {
-	sent, received, err := sequence(c)
-	if err != nil {
-		return err
-	}
-	src, dst := c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()
-	from, to := src.Addr().Unmap(), dst.Addr().Unmap()
-	segment := make([]byte, 20)
-	binary.BigEndian.PutUint16(segment, src.Port())
-	binary.BigEndian.PutUint16(segment[2:], dst.Port())
-	binary.BigEndian.PutUint32(segment[4:], sent+1<<28)
-	binary.BigEndian.PutUint32(segment[8:], received)
-	segment[12], segment[13], segment[14] = 5<<4, 0x10, 0xff // the length of the header, ACK, the window
-	sum := uint32(0)
-	for i, v := range append(append(append(from.AsSlice(), to.AsSlice()...), 0, unix.IPPROTO_TCP, 0, 20), segment...) {
-		sum += uint32(v) << (8 * (1 - i%2))
-	}
-	for sum>>16 != 0 {
-		sum = sum&0xffff + sum>>16
-	}
-	binary.BigEndian.PutUint16(segment[16:], ^uint16(sum))
-	domain, at := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Addr: [4]byte(to.AsSlice())})
-	if to.Is6() {
-		domain, at = unix.AF_INET6, &unix.SockaddrInet6{Addr: to.As16()}
-	}
-	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return unix.Sendto(fd, segment, 0, at)
-}
-
-// sequence returns the numbers of the next bytes that an end of a connection sends and receives.
-func sequence(c *net.TCPConn) (sent, received uint32, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0, 0, err
-	}
-	const receiveQueue, sendQueue, offWithoutProbe = 1, 2, -1
-	wrong := raw.Control(func(fd uintptr) {
-		read := func(queue int) (n int) {
-			if err == nil {
-				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR_QUEUE, queue)
-			}
-			if err == nil {
-				n, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUEUE_SEQ)
-			}
-			return n
-		}
-		if err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, 1); err != nil {
-			return
-		}
-		received, sent = uint32(read(receiveQueue)), uint32(read(sendQueue))
-		if off := unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, offWithoutProbe); err == nil {
-			err = off
-		}
-	})
-	if wrong != nil {
-		err = wrong
-	}
-	return sent, received, err
 }
 
 // BenchmarkDropInvalid sends packets of established flows through a node without the option and one with it, in turn.

@@ -7,6 +7,7 @@
 //	server.go     pods answer with their name and with the source that they saw
 //	question.go   what a client asks, and how it ends; answer.go: what a server answers
 //	ask.go        one connection; flow.go: connections that stay open
+//	segment.go    a TCP segment outside of the window
 //	sctp.go       SCTP by hand, and with the kernel's implementation
 //	conntrack.go  the node's table of flows
 //	process.go    a process inside a namespace, its log, its end
