@@ -75,7 +75,7 @@ type Settings struct {
 	Upstream         Upstream
 	Node             Node
 	IPVS             IPVS
-	MinSyncPeriod    time.Duration `flag:"min-sync-period" live:"yes" must:"pause" usage:"<TIME> for which a stream of changes is gathered into one pass, such as 10ms, at most 30s; a change that arrives while the proxy is idle is applied at once"`
+	MinSyncPeriod    time.Duration `flag:"min-sync-period" live:"yes" must:"pause" usage:"<TIME> for which a stream of changes is gathered into one pass, such as 10ms, at most 10m; a change that arrives while the proxy is idle is applied at once"`
 	Repair           bool          `flag:"repair" usage:"undo what other processes do to the tables of Verdict; false: only report it"`
 	TableOwner       TableOwner    `flag:"table-owner" must:"auto|off" usage:"auto: on Linux 6.9 and newer, the kernel lets no other process change the tables; off: any process can"`
 
@@ -245,8 +245,7 @@ var limits = map[string]struct {
 	"natural":  {0, math.MaxInt64, "must not be negative"},
 	"percent":  {0, 100, "must be a percentage from 0 to 100"},
 	"score":    {-1000, 1000, "must be between -1000 and 1000"}, // what the kernel accepts
-	// Below the minute for which a change may wait until /healthz fails.
-	"pause": {0, int64(30 * time.Second), "must be a time from 0 to 30s, such as 10ms"},
+	"pause":    {0, int64(10 * time.Minute), "must be a time from 0 to 10m, such as 10ms"},
 	// The longest time that the kernel can count in jiffies (signed 32 bits at 1000 Hz).
 	"timeout": {0, int64(24 * 24 * time.Hour), "must be between 0 and 576h0m0s"},
 }

@@ -64,7 +64,7 @@ func TestConfigMapsOfKubeadmStart(t *testing.T) {
 func TestWrongConfig(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.conf")
 	for content, want := range map[string]string{
-		"conntrack: {maxPerCor: 1}":              `unknown field "conntrack.maxPerCor"`,
+		"conntrack: {maxPerCore: many}":          "field conntrack.maxPerCore",
 		"conntrack: {min: -1}":                   "field conntrack.min: --conntrack-min=-1: must not be negative",
 		"mode: kernelspace":                      "field mode: --proxy-mode=kernelspace: must be iptables",
 		"clusterCIDR: 10.0.0.0":                  `field clusterCIDR: --cluster-cidr: "10.0.0.0" is not valid`,
@@ -98,8 +98,8 @@ func TestConfigIsFollowed(t *testing.T) {
 	d.wait(t, "tables written")
 	mount(t, dir, "..2", file("mode: nftables\nlogging: {verbosity: 4}"))
 	d.wait(t, `logging.verbosity (--v from \"2\" to \"4\")`)
-	mount(t, dir, "..3", file("mode: nftables\nlogging: {verbosity: 4}\nnftabels: {}"))
-	d.wait(t, `unknown field \"nftabels\"`)
+	mount(t, dir, "..3", file("mode: nftables\nlogging: {verbosity: 4}\nnftabels: {}\nnftables: wrong"))
+	d.wait(t, "field nftables: ")
 	// masqueradeAll is on the command line, which wins, so it is no change.
 	mount(t, dir, "..4", file("mode: nftables\nclusterCIDR: 10.0.0.0/8\nclientConnection: {qps: 7}\nnftables: {masqueradeAll: true}\nlogging: {verbosity: 4}"))
 	d.wait(t, "stopped; the rules stay in the kernel")

@@ -15,6 +15,8 @@ type ProxyOptions struct {
 	// Timeout is how long a change may wait for the kernel, and a turn of the loop may take, before the proxy counts as
 	// unhealthy.
 	Timeout time.Duration
+	// Pause returns --min-sync-period. A change may wait for twice as long, even if that is longer than Timeout.
+	Pause func() time.Duration
 	// Families are the families that this node serves. Each has an entry in the answers.
 	Families []state.Family
 	// Now returns the current time.
@@ -163,8 +165,8 @@ type familyStatus struct {
 // status returns the present status. The caller holds mu.
 func (p *Proxy) status(good judgment) status {
 	now := p.options.Now()
-	tooOld := func(since time.Time) bool { return !since.IsZero() && now.Sub(since) >= p.options.Timeout }
-	late := tooOld(p.pending) || tooOld(p.turned)
+	tooOld := func(since time.Time, timeout time.Duration) bool { return !since.IsZero() && now.Sub(since) >= timeout }
+	late := tooOld(p.pending, max(p.options.Timeout, 2*p.options.Pause())) || tooOld(p.turned, p.options.Timeout)
 	s := status{
 		LastUpdated: p.applied,
 		CurrentTime: now,

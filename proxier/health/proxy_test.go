@@ -12,6 +12,9 @@ import (
 )
 
 // clock is a clock that the test sets.
+// quick is the default of --min-sync-period.
+func quick() time.Duration { return 10 * time.Millisecond }
+
 type clock struct{ now time.Time }
 
 func (c *clock) after(d time.Duration) { c.now = c.now.Add(d) }
@@ -22,6 +25,7 @@ func newTestProxy() (*Proxy, *clock) {
 	c := &clock{now: start}
 	return NewProxy(ProxyOptions{
 		Timeout:  time.Minute,
+		Pause:    quick,
 		Families: []state.Family{state.IPv4, state.IPv6},
 		Now:      func() time.Time { return c.now },
 	}), c
@@ -175,7 +179,7 @@ func TestBodies(t *testing.T) {
 }
 
 func TestOneFamily(t *testing.T) {
-	p := NewProxy(ProxyOptions{Families: []state.Family{state.IPv6}, Now: func() time.Time { return start }, Timeout: time.Minute})
+	p := NewProxy(ProxyOptions{Families: []state.Family{state.IPv6}, Now: func() time.Time { return start }, Timeout: time.Minute, Pause: quick})
 	want := `{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"2026-05-04T03:02:01.0000005Z","healthy":true,` +
 		`"status":{"IPv6":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":true}}}`
 	if got := ask(p.Livez()).Body.String(); got != want {
@@ -185,7 +189,7 @@ func TestOneFamily(t *testing.T) {
 
 func TestAnswersAreCounted(t *testing.T) {
 	var got []string
-	p := NewProxy(ProxyOptions{Now: time.Now, Timeout: time.Minute, Answered: func(path string, code int) {
+	p := NewProxy(ProxyOptions{Now: time.Now, Timeout: time.Minute, Pause: quick, Answered: func(path string, code int) {
 		got = append(got, fmt.Sprint(path, " ", code))
 	}})
 	ask(p.Livez())
@@ -209,5 +213,23 @@ func TestClientGone(t *testing.T) {
 	p.Healthz().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
 	if w.Code != 503 {
 		t.Errorf("code %d", w.Code)
+	}
+}
+
+// TestPause: a change that waits for as long as --min-sync-period lets it is no failure; a loop without a turn is.
+func TestPause(t *testing.T) {
+	p, c := newTestProxy()
+	p.options.Pause = func() time.Duration { return time.Minute }
+	p.PassDone(c.now, true)
+	p.Pending(c.now)
+	if c.after(119 * time.Second); !p.Healthy() || p.Stuck() {
+		t.Error("unhealthy before the pause is over twice")
+	}
+	if c.after(time.Second); p.Healthy() {
+		t.Error("healthy, though the pass is late")
+	}
+	p.Turned()
+	if c.after(time.Minute); !p.Stuck() {
+		t.Error("not stuck, though the loop made no turn for a minute")
 	}
 }

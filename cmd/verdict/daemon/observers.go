@@ -69,7 +69,8 @@ func newObservers(of *Options, registry *prometheus.Registry, e *events.Recorder
 	if e != nil {
 		e.CountDropped(m.EventDropped)
 	}
-	o.proxy = health.NewProxy(health.ProxyOptions{Timeout: pendingTimeout, Families: families, Now: time.Now, Answered: m.Answered})
+	pause := func() time.Duration { return o.inForce.Load().MinSyncPeriod }
+	o.proxy = health.NewProxy(health.ProxyOptions{Timeout: pendingTimeout, Pause: pause, Families: families, Now: time.Now, Answered: m.Answered})
 	o.servers = health.NewServers(health.ServersOptions{Healthy: o.proxy.Healthy, Log: log})
 	return o, nil
 }

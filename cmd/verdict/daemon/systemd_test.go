@@ -31,7 +31,7 @@ func notifySocket(t *testing.T) *net.UnixConn {
 func TestWatchdogStarves(t *testing.T) {
 	c := notifySocket(t)
 	now := time.Now()
-	proxy := health.NewProxy(health.ProxyOptions{Timeout: time.Minute, Now: func() time.Time { return now }})
+	proxy := health.NewProxy(health.ProxyOptions{Timeout: time.Minute, Pause: noPause, Now: func() time.Time { return now }})
 	s := &supervised{
 		proxy: proxy, daemon: &socket.Daemon{Journal: socket.NewJournal(), Store: state.NewStore()},
 		watchdog: time.Minute, log: slog.New(slog.DiscardHandler),
@@ -73,7 +73,7 @@ func TestWatchdogStarves(t *testing.T) {
 // was not delivered is said again.
 func TestManagerDoesNotRead(t *testing.T) {
 	c := notifySocket(t)
-	proxy := health.NewProxy(health.ProxyOptions{Timeout: time.Hour, Now: time.Now})
+	proxy := health.NewProxy(health.ProxyOptions{Timeout: time.Hour, Pause: noPause, Now: time.Now})
 	s := &supervised{
 		proxy: proxy, daemon: &socket.Daemon{Journal: socket.NewJournal(), Store: state.NewStore()},
 		watchdog: time.Minute, files: newReloader("", &config.Settings{}, state.NewStore()), log: slog.New(slog.DiscardHandler),
@@ -112,3 +112,5 @@ func TestManagerDoesNotRead(t *testing.T) {
 		t.Error("the manager is not told that the process is ready, and its status")
 	}
 }
+
+func noPause() time.Duration { return 0 }

@@ -25,13 +25,15 @@ type CommandLine struct {
 	Settings config.Settings
 	File     string // the configuration file; empty: none
 	WriteTo  string // the file for Write; empty: nobody asked for it
+	Strict   bool   // a field of the file that no kube-proxy had is an error
 
 	flags   *pflag.FlagSet
 	ignored map[string]string // why a flag has no effect, by its name
 
-	given  map[string]string // the flags of the command line
-	config *v1alpha1.KubeProxyConfiguration
-	fields map[string]string // flag -> the field of the file that has set it
+	given   map[string]string // the flags of the command line
+	config  *v1alpha1.KubeProxyConfiguration
+	strange []kubeproxyconfig.Field // of the file, which kube-proxy does not have
+	fields  map[string]string       // flag -> the field of the file that has set it
 }
 
 // New binds the flags of "verdict run".
@@ -41,6 +43,8 @@ func New(fs *pflag.FlagSet) *CommandLine {
 	fs.StringVar(&c.File, "config", "",
 		"`FILE` with a KubeProxyConfiguration; flags win over it. A change of the file takes effect, if necessary by a restart")
 	fs.StringVar(&c.WriteTo, "write-config-to", "", "write the configuration that is in force to `FILE`, and exit")
+	fs.BoolVar(&c.Strict, "strict-config", false,
+		"refuse a --config with fields that no version of kube-proxy had, instead of ignoring them with a warning")
 	bindAliases(fs)
 	c.ignored = bindIgnored(fs)
 	return c
@@ -96,8 +100,13 @@ func (c *CommandLine) readFile() (err error) {
 	if c.config = new(v1alpha1.KubeProxyConfiguration); c.File == "" {
 		return nil
 	}
-	if c.config, err = kubeproxyconfig.Read(c.File); err != nil {
+	if c.config, c.strange, err = kubeproxyconfig.Read(c.File); err != nil {
 		return UsageError{err}
+	}
+	for _, f := range c.strange {
+		if c.Strict && f.Why == "" {
+			return UsageError{fmt.Errorf("--strict-config: %s: no version of kube-proxy has the field %s", c.File, f.Path)}
+		}
 	}
 	return nil
 }
@@ -193,7 +202,14 @@ func (c *CommandLine) Warn(log *slog.Logger) {
 			log.Warn("this feature gate has no effect", "gate", gate, "reason", "Verdict has no gate but "+config.ExternalIPsGate)
 		}
 	}
+	c.warnFile(log)
+}
+
+func (c *CommandLine) warnFile(log *slog.Logger) {
 	unused := kubeproxyconfig.Unused(c.config)
+	for _, f := range c.strange {
+		unused = append(unused, fmt.Sprintf("%s (%s)", f.Path, cmp.Or(f.Why, "no version of kube-proxy has it")))
+	}
 	slices.Sort(unused)
 	if len(unused) > 0 {
 		log.Warn("fields of the configuration file have no effect", "file", c.File, "fields", strings.Join(unused, "; "))
@@ -220,7 +236,7 @@ func (c *CommandLine) Write() error {
 func (c *CommandLine) unwritable(data []byte) ([]byte, error) {
 	read := New(pflag.NewFlagSet("written", pflag.ContinueOnError))
 	var err error
-	if read.config, err = kubeproxyconfig.Parse(data); err != nil {
+	if read.config, _, err = kubeproxyconfig.Parse(data); err != nil {
 		return nil, fmt.Errorf("read the configuration that was written: %w", err)
 	}
 	read.File = c.WriteTo
@@ -231,7 +247,7 @@ func (c *CommandLine) unwritable(data []byte) ([]byte, error) {
 	var out []byte
 	c.flags.VisitAll(func(f *pflag.Flag) {
 		other := read.flags.Lookup(f.Name)
-		if other == nil || f.Hidden || f.Name == "config" || f.Name == "write-config-to" || valueOf(f) == valueOf(other) {
+		if other == nil || f.Hidden || f.Name == "config" || f.Name == "strict-config" || f.Name == "write-config-to" || valueOf(f) == valueOf(other) {
 			return
 		}
 		if len(out) == 0 {

@@ -2,10 +2,12 @@ package flags
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
@@ -85,6 +87,35 @@ func TestPrecedence(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestStrangeFields: files and flags of old installations start. The warning names what has no effect; --strict-config refuses
+// only what no version of kube-proxy had.
+func TestStrangeFields(t *testing.T) {
+	const eks = "mode: iptables\niptables: {syncPeriod: 2m, minSyncPeriod: 1m}\nconntrack: {max: 0}\nresourceContainer: ''\nudpIdleTimeout: 250ms\n"
+	var log strings.Builder
+	c := resolved(t, eks+"ipvs: {strictArp: true}", "--udp-timeout=250ms", "--resource-container=/kube-proxy", "--conntrack-max=0",
+		"--proxy-port-range=", "--skip-headers", "--stderrthreshold=2")
+	c.Warn(slog.New(slog.NewTextHandler(&log, nil)))
+	if c.Settings.MinSyncPeriod != time.Minute {
+		t.Errorf("minSyncPeriod is %s", c.Settings.MinSyncPeriod)
+	}
+	for _, want := range []string{"conntrack.max (", "resourceContainer (", "udpIdleTimeout (it was for the mode userspace)",
+		"ipvs.strictArp (no version of kube-proxy has it)", "--udp-timeout", "--resource-container", "--conntrack-max", "--skip-headers"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, log.String())
+		}
+	}
+	resolved(t, eks, "--strict-config")
+	path := filepath.Join(t.TempDir(), "config.conf")
+	if err := os.WriteFile(path, []byte(testHeader+eks+"ipvs: {strictArp: true}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	strict := New(pflag.NewFlagSet("test", pflag.ContinueOnError))
+	strict.File, strict.Strict = path, true
+	if err := strict.Resolve(); err == nil || !strings.Contains(err.Error(), "no version of kube-proxy has the field ipvs.strictArp") {
+		t.Errorf("--strict-config: %v", err)
 	}
 }
 

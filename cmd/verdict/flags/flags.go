@@ -87,8 +87,10 @@ const whyLogFiles = "the log goes to standard error"
 // bindIgnored binds flags of kube-proxy on Linux that have no effect in Verdict. Verdict accepts them, so that the
 // arguments of an existing DaemonSet keep working, and logs a warning for each one that is set.
 func bindIgnored(fs *pflag.FlagSet) map[string]string {
-	ignored := map[string]string{
-		"log-dir": whyLogFiles, "log-file": whyLogFiles, "logtostderr": whyLogFiles, "alsologtostderr": whyLogFiles,
+	ignored := map[string]string{}
+	switches := []string{"logtostderr", "alsologtostderr", "add-dir-header", "one-output", "skip-headers", "skip-log-headers"}
+	for _, name := range append(switches, "log-dir", "log-file", "log-file-max-size", "log-backtrace-at", "stderrthreshold") {
+		ignored[name] = whyLogFiles
 	}
 	for _, f := range kubeproxyconfig.Fields() {
 		if f.Ignored != "" {
@@ -99,9 +101,7 @@ func bindIgnored(fs *pflag.FlagSet) map[string]string {
 		f := fs.VarPF(new(ignoredValue), name, "", "has no effect: "+why)
 		f.Hidden = true
 	}
-	for _, name := range []string{
-		"log-json-split-stream", "log-text-split-stream", "logtostderr", "alsologtostderr",
-	} {
+	for _, name := range append(switches, "log-json-split-stream", "log-text-split-stream") {
 		fs.Lookup(name).NoOptDefVal = "true" // a switch needs no value
 	}
 	return ignored

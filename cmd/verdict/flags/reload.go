@@ -116,6 +116,7 @@ func (f *follower) apply(next *CommandLine) (restart, err error) {
 		}
 		f.log.Info("the configuration file has changed; the change takes effect", "file", f.present.File, "changes", strings.Join(live, "; "))
 	}
+	next.warnFile(f.log)
 	f.present = next
 	return nil, nil
 }

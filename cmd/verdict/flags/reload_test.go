@@ -115,10 +115,10 @@ func TestConfigStaysRefused(t *testing.T) {
 			}
 		}
 	}
-	if err := os.WriteFile(file, []byte(testHeader+"logging: {verbose: 2}\n"), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(testHeader+"logging: {verbosity: verbose}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	refused("verbose")
+	refused("field logging.verbosity")
 	verbose(t, file, "2")
 	refused("injected")
 	able.Store(true)

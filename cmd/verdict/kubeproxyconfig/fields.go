@@ -6,6 +6,8 @@ type Field struct {
 	Flag  string // which the field sets; empty: none
 	Modes string // of kube-proxy in which the field counts, such as "iptables and ipvs"; empty: in all
 	Why   string // the field has no meaning, if Flag is empty
+	// Gone marks a field that the type lacks: older versions of kube-proxy, or guides to them, have it.
+	Gone bool
 	// Ignored is the flag of kube-proxy that has no meaning for the same reason; empty: none.
 	Ignored string
 }
@@ -17,9 +19,10 @@ const (
 	whyWatched    = "watches deliver each change of the cluster, so nothing is read again from time to time"
 	whyWindows    = "it is for Windows"
 	whyUnbuffered = "the log is not buffered and not split"
+	whyUserspace  = "it was for the mode userspace"
 )
 
-// Fields lists every field of the file, in the order of the type.
+// Fields lists every field of the file, in the order of the type, and then those that are gone.
 func Fields() []Field {
 	return []Field{
 		{Path: "featureGates", Flag: "feature-gates"},
@@ -80,7 +83,13 @@ func Fields() []Field {
 		{Path: "conntrack.udpTimeout", Flag: "conntrack-udp-timeout"},
 		{Path: "conntrack.udpStreamTimeout", Flag: "conntrack-udp-timeout-stream"},
 		{Path: "configSyncPeriod", Ignored: "config-sync-period", Why: whyWatched},
-		{Path: "portRange", Why: "it was for the mode userspace"},
+		{Path: "portRange", Ignored: "proxy-port-range", Why: whyUserspace},
 		{Path: "windowsRunAsService", Why: whyWindows},
+		{Path: "udpIdleTimeout", Gone: true, Ignored: "udp-timeout", Why: whyUserspace},
+		{Path: "udpTimeoutMilliseconds", Gone: true, Why: whyUserspace},
+		{Path: "resourceContainer", Gone: true, Ignored: "resource-container", Why: "whoever starts Verdict chooses its cgroup"},
+		{Path: "conntrack.max", Gone: true, Ignored: "conntrack-max", Why: "conntrack.maxPerCore and conntrack.min took its place"},
+		{Path: "ipvs.masqueradeAll", Gone: true, Why: "iptables.masqueradeAll counts in mode ipvs too"},
+		{Path: "logging.sanitization", Gone: true, Why: "the log has no secrets"},
 	}
 }

@@ -33,8 +33,10 @@ func TestEveryFieldIsInTheTable(t *testing.T) {
 		}
 		delete(listed, path)
 	}
-	for path := range listed {
-		t.Errorf("upstream does not have %s", path)
+	for _, f := range Fields() {
+		if listed[f.Path] != f.Gone {
+			t.Errorf("%s: upstream has it: %v, and the table says that it is gone: %v", f.Path, !listed[f.Path], f.Gone)
+		}
 	}
 }
 
@@ -49,7 +51,7 @@ func readConfigMap(t *testing.T, name string) *v1alpha1.KubeProxyConfiguration {
 	if err := yaml.UnmarshalStrict(data, &m); err != nil {
 		t.Fatal(err)
 	}
-	c, err := Parse([]byte(m.Data["config.conf"]))
+	c, _, err := Parse([]byte(m.Data["config.conf"]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +90,6 @@ const header = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyCon
 // TestWrongFields: the error names the path of the wrong field.
 func TestWrongFields(t *testing.T) {
 	tests := map[string]string{
-		header + "conntrack: {maxPerCor: 1}":                          `unknown field "conntrack.maxPerCor"`,
-		header + "ipvs: {strictArp: true}":                            `unknown field "ipvs.strictArp"`,
 		header + "mode: ipvs\nmode: ipvs":                             `key "mode" already set`,
 		header + "conntrack: {min: many}":                             "conntrack.min",
 		header + "conntrack: {min: 1, tcpCloseWaitTimeout: 1 hour}":   "field conntrack.tcpCloseWaitTimeout",
@@ -104,7 +104,7 @@ func TestWrongFields(t *testing.T) {
 		strings.Replace(header, "v1a", "v9a", 1):                      "v9alpha1",
 	}
 	for text, want := range tests {
-		_, err := Parse([]byte(text))
+		_, _, err := Parse([]byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", strings.TrimPrefix(text, header), err, want)
 		}
@@ -113,7 +113,7 @@ func TestWrongFields(t *testing.T) {
 
 // TestUnused: what has no meaning is named with its value and the reason.
 func TestUnused(t *testing.T) {
-	c, err := Parse([]byte(header + `mode: nftables
+	c, _, err := Parse([]byte(header + `mode: nftables
 featureGates: {B: false, A: true}
 iptables: {masqueradeBit: 0, masqueradeAll: true, minSyncPeriod: 1s}
 nftables: {masqueradeAll: true, minSyncPeriod: 2s}
@@ -149,12 +149,41 @@ logging: {flushFrequency: 5s, options: {json: {infoBufferSize: "0"}}}
 	}
 }
 
+// TestStrangeFields: a field that kube-proxy does not have stops nothing, as in kube-proxy.
+func TestStrangeFields(t *testing.T) {
+	c, strange, err := Parse([]byte(header + `mode: ipvs
+ipvs: {strictArp: true, masqueradeAll: true, scheduler: lc}
+conntrack: {max: 0, maxPerCor: 1, min: 5}
+udpIdleTimeout: 250ms
+resourceContainer: /kube-proxy
+winkernels: {a: {b: 1}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.IPVS.Scheduler != "lc" || *c.Conntrack.Min != 5 {
+		t.Errorf("the other fields are lost: %+v", c)
+	}
+	want := "conntrack.max conntrack.maxPerCor? ipvs.masqueradeAll ipvs.strictArp? resourceContainer udpIdleTimeout winkernels?"
+	var got []string
+	for _, f := range strange {
+		if f.Why == "" {
+			f.Path += "?"
+		}
+		got = append(got, f.Path)
+	}
+	slices.Sort(got)
+	if strings.Join(got, " ") != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // FuzzParse: nothing panics.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(header + "conntrack: {min: 1}"))
 	f.Add([]byte(header + "logging: {vmodule: [{filePattern: x, verbosity: 1}]}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := Parse(data)
+		c, _, err := Parse(data)
 		if err != nil {
 			return
 		}

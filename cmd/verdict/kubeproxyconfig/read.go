@@ -2,7 +2,6 @@ package kubeproxyconfig
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -20,33 +19,44 @@ const (
 )
 
 // Read reads a file. The errors name the wrong fields by their paths.
-func Read(file string) (*v1alpha1.KubeProxyConfiguration, error) {
+func Read(file string) (*v1alpha1.KubeProxyConfiguration, []Field, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
+		return nil, nil, fmt.Errorf("read the configuration: %w", err)
 	}
-	c, err := Parse(data)
+	c, strange, err := Parse(data)
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration from %s: %w", file, err)
+		return nil, nil, fmt.Errorf("read the configuration from %s: %w", file, err)
 	}
-	return c, nil
+	return c, strange, nil
 }
 
-// Parse decodes YAML or JSON. Unknown fields and fields that occur twice are errors.
-func Parse(data []byte) (*v1alpha1.KubeProxyConfiguration, error) {
+// Parse decodes YAML or JSON. It also returns the fields that the type lacks, each with the reason if the table has it.
+// Fields that occur twice are errors.
+func Parse(data []byte) (c *v1alpha1.KubeProxyConfiguration, strange []Field, err error) {
 	converted, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var c v1alpha1.KubeProxyConfiguration
-	wrong, err := strictjson.UnmarshalStrict(converted, &c)
+	c = new(v1alpha1.KubeProxyConfiguration)
+	wrong, err := strictjson.UnmarshalStrict(converted, c)
 	if err != nil {
-		return nil, locate(converted, err)
+		return nil, nil, locate(converted, err)
 	}
 	if c.APIVersion != apiVersion || c.Kind != kind {
-		return nil, fmt.Errorf("apiVersion is %q and kind is %q; must be %s and %s", c.APIVersion, c.Kind, apiVersion, kind)
+		return nil, nil, fmt.Errorf("apiVersion is %q and kind is %q; must be %s and %s", c.APIVersion, c.Kind, apiVersion, kind)
 	}
-	return &c, errors.Join(wrong...)
+	for _, w := range wrong {
+		var f Field
+		if _, err := fmt.Sscanf(w.Error(), "unknown field %q", &f.Path); err != nil {
+			return nil, nil, w
+		}
+		if i := slices.IndexFunc(Fields(), func(known Field) bool { return known.Path == f.Path }); i >= 0 {
+			f = Fields()[i]
+		}
+		strange = append(strange, f)
+	}
+	return c, strange, nil
 }
 
 // locate names the field whose value has the wrong form. Not every error of the decoder does. So it decodes documents

@@ -101,6 +101,9 @@ func isGroup(v reflect.Value) bool {
 // isSet reports whether a field has another value than that of an empty file. kube-proxy replaces the zero value by the
 // default.
 func isSet(v reflect.Value) bool {
+	if !v.IsValid() { // the field is gone
+		return false
+	}
 	if q, ok := v.Addr().Interface().(interface{ IsZero() bool }); ok {
 		return !q.IsZero() // an amount of 0 has a format
 	}
