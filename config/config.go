@@ -101,6 +101,7 @@ type Settings struct {
 	// BindAddress may be unspecified, which has no effect.
 	BindAddress         string `flag:"bind-address" live:"yes" must:"address" usage:"<ADDRESS> of this node, instead of the address of the same family in the Node object; Verdict does not listen there"`
 	HealthzBindAddress  string `flag:"healthz-bind-address" must:"listener" usage:"<ADDRESS:PORT> of /healthz, /livez and /readyz; empty: off"`
+	ProbeBindAddress    string `flag:"probe-bind-address" must:"listener" usage:"<ADDRESS:PORT> that answers like --healthz-bind-address, unless that one does already: a place for probes that a configuration file does not move; empty: none"`
 	MetricsBindAddress  string `flag:"metrics-bind-address" must:"listener" usage:"<ADDRESS:PORT> of /metrics, /proxyMode and /configz; empty: off"`
 	BindAddressHardFail bool   `flag:"bind-address-hard-fail" usage:"end if Verdict cannot listen for health checks or metrics; without, it logs an error and tries again"`
 	Profiling           bool   `flag:"profiling" usage:"serve /debug/pprof on --metrics-bind-address"`
@@ -167,6 +168,7 @@ const (
 // Complete adds default ports to addresses that have none. It sets the node's name if it is empty, and normalizes it.
 func (s *Settings) Complete() error {
 	s.HealthzBindAddress = withPort(s.HealthzBindAddress, HealthzPort)
+	s.ProbeBindAddress = withPort(s.ProbeBindAddress, HealthzPort)
 	s.MetricsBindAddress = withPort(s.MetricsBindAddress, MetricsPort)
 	s.UIAddress = withPort(s.UIAddress, MetricsPort)
 	s.NodeName = strings.ToLower(strings.TrimSpace(s.NodeName))

@@ -54,7 +54,7 @@ func TestCommandLine(t *testing.T) {
 		{"nonsense", 2, "", `unknown command "nonsense"`},
 		{"run extra", 2, "", "takes no arguments"},
 		{"run --bogus", 2, "", "unknown flag: --bogus"},
-		{"run --min-sync-period=-1s", 2, "", "--min-sync-period=-1s: must be a time from 0 to 30s"},
+		{"run --min-sync-period=-1s", 2, "", "--min-sync-period=-1s: must be a time from 0 to 10m"},
 		{"run --min-sync-period=soon", 2, "", "invalid argument"},
 		{"run --backend=magic", 2, "", "--backend=magic: must be nft, ipvs or hybrid"},
 		{"run --manifests DIR --kubeconfig x", 2, "", "--manifests cannot be combined with --kubeconfig"},

@@ -156,6 +156,21 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
+// TestProbesAnswer: with the flag of the DaemonSet, probes have an answer wherever the configuration file puts the health port.
+func TestProbesAnswer(t *testing.T) {
+	const probes = "127.0.0.1:10256"
+	for _, healthz := range []string{"0.0.0.0:10256", "[::]:10256", ":10256", probes, "127.0.0.2:10256", "127.0.0.1:10300", "0.0.0.0:10300", ""} {
+		t.Run(healthz, func(t *testing.T) {
+			ns := netns.New(t)
+			d := runDaemon(t, ns, t.TempDir(), "--healthz-bind-address="+healthz, "--probe-bind-address="+probes)
+			ns.MustDo(t, func() error { return errors.Join(untilListening(probes), probe(probes, "/livez", http.StatusOK)) })
+			if strings.Contains(d.log.String(), "cannot answer") {
+				t.Errorf("a listener has no address:\n%s", d.log)
+			}
+		})
+	}
+}
+
 // TestForeignNames: a page whose name leads to a loopback address reads nothing there. Health ports, and addresses that others
 // reach, answer to every name.
 func TestForeignNames(t *testing.T) {

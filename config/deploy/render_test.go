@@ -217,6 +217,12 @@ func TestVariants(t *testing.T) {
 				}
 			}
 			for _, c := range pod.Containers {
+				if c.LivenessProbe != nil {
+					get := c.LivenessProbe.HTTPGet // the ConfigMap may move the health port elsewhere
+					if want := "--probe-bind-address=" + get.Host + ":" + get.Port.String(); !slices.Contains(c.Args, want) {
+						t.Errorf("the arguments %v lack %s", c.Args, want)
+					}
+				}
 				s := c.SecurityContext
 				if s.Privileged != nil && *s.Privileged || *s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
 					t.Errorf("%s has privileges: %+v", c.Name, s)

@@ -29,12 +29,24 @@ func (o *observers) listen(ctx context.Context, group *errgroup.Group, daemon *s
 	healthz.Handle("/livez", o.proxy.Livez())
 	healthz.Handle("/readyz", o.proxy.Readyz())
 	group.Go(func() error { return o.serveHealthChecks(ctx) })
-	face := o.metricsFace()
+	face, probes := o.metricsFace(), o.settings.ProbeBindAddress
+	if covers(o.settings.HealthzBindAddress, probes) {
+		probes = ""
+	}
 	return errors.Join(
 		o.serve(ctx, group, listener{"--healthz-bind-address", o.settings.HealthzBindAddress, healthz, health.AnswerTime}),
+		o.serve(ctx, group, listener{"--probe-bind-address", probes, healthz, health.AnswerTime}),
 		o.servePage(ctx, group, face, daemon),
 		o.serve(ctx, group, listener{"--metrics-bind-address", o.settings.MetricsBindAddress, guardLoopback(o.settings.MetricsBindAddress, face), longestAnswer}),
 	)
+}
+
+// covers reports whether a listener at an address gets the connections to another address as well.
+func covers(address, other string) bool {
+	host, port, _ := net.SplitHostPort(address) // Validate has accepted both
+	_, wanted, _ := net.SplitHostPort(other)
+	at, err := netip.ParseAddr(host)
+	return address == other || port == wanted && (host == "" || err == nil && at.IsUnspecified())
 }
 
 // servePage serves the page /ui, if it is wanted: on --ui-address, or else on the port of the metrics at loopback
