@@ -100,7 +100,7 @@ func CompleteSlice() *discoveryv1.EndpointSlice {
 	return Slice(func(o *discoveryv1.EndpointSlice) {
 		o.Annotations = examples()
 		o.Annotations[corev1.EndpointsLastChangeTriggerTime] = time.Unix(1_700_000_000, 0).Format(time.RFC3339Nano)
-		o.Endpoints[0].NodeName = new("n1")
+		o.Endpoints[0].NodeName, o.Endpoints[0].Zone = new("n1"), new("a")
 		o.Endpoints[0].Conditions.Terminating = new(true)
 		o.Endpoints[0].Hints = &discoveryv1.EndpointHints{
 			ForZones: []discoveryv1.ForZone{{Name: "a"}}, ForNodes: []discoveryv1.ForNode{{Name: "n1"}},

@@ -43,8 +43,8 @@ type candidates struct {
 
 // collect gathers the endpoints of one family from all slices, sorted by address: a number of them at most, or all if
 // that is less than zero. It returns how many have no room.
-func (e *endpoints) collect(family state.Family, ports []state.ServicePort, most int) (cut int) {
-	e.named.fill(ports, e.slices)
+func (e *endpoints) collect(family state.Family, svc *state.Service, most int) (cut int) {
+	e.named.fill(svc.Ports, e.slices)
 	e.numbers, e.last = slices.Grow(e.numbers[:0], len(e.slices))[:len(e.slices)], nil
 	clear(e.numbers)
 	e.localBad = nil
@@ -63,7 +63,8 @@ func (e *endpoints) collect(family state.Family, ports []state.ServicePort, most
 				cut++
 				continue
 			}
-			m := member{slice: uint32(i), flags: e.env.flagsOf(found, sl)}
+			m := member{slice: uint32(i), weight: svc.WeightOf(found, sl)}
+			m.flags = e.env.flagsOf(found, sl, m.weight)
 			m.hi, m.lo = numbers(found.Addr)
 			e.members.list = append(e.members.list, m)
 		}
@@ -92,7 +93,7 @@ func (e *endpoints) fill(of *candidates, ports []state.ServicePort, index int, r
 		case ports[index].EndPort != 0 && number != ports[index].Port:
 			of.shifted++
 		default:
-			of.add(candidate{hi: m.hi, lo: m.lo, port: number, weight: e.slices[m.slice].Weight, flags: m.flags})
+			of.add(candidate{hi: m.hi, lo: m.lo, port: number, weight: m.weight, flags: m.flags})
 		}
 	}
 	if of.mixed {

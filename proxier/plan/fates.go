@@ -29,7 +29,7 @@ func (p *Planner) Fates(svc *state.Service, list []*state.Slice, env *Environmen
 		if !hasFamily(svc, family) {
 			continue
 		}
-		p.endpoints.collect(family, svc.Ports, p.Limits.members())
+		p.endpoints.collect(family, svc, p.Limits.members())
 		for i := range svc.Ports {
 			name := p.names.of(svc, i)
 			p.serve(i, family)

@@ -41,6 +41,7 @@ func TestPlanLooksAtEveryField(t *testing.T) {
 	} {
 		base := input{Service: completeService(), Slices: []*state.Slice{sl}, Env: environment()}
 		base.Service.ExternalLocal = i > 0
+		sl.Endpoints[1].Node, sl.Endpoints[1].Zone = "another", "y"
 		want := planned(base.Service, base.Slices, base.Env)
 		for path, changed := range fields.Each(base) {
 			path = index.ReplaceAllString(path, "")
@@ -61,5 +62,6 @@ func completeService() *state.Service {
 		everything(s)
 		s.SourceRanges = prefixes("192.168.0.1/32 fd00:9::/32")
 		s.HealthCheckNodePort, s.ExternalLocal = 32000, true
+		s.Weights = []state.NamedWeight{{Name: there, Weight: 3}, {Name: "x", Weight: 5}, {Name: "y", Weight: 7}} // "x" is what a zone becomes
 	})
 }

@@ -37,6 +37,7 @@ const (
 type member struct {
 	hi, lo uint64
 	slice  uint32
+	weight uint16
 	flags  flags
 }
 
@@ -46,13 +47,13 @@ type members struct {
 	spare []member // the second buffer of the radix sort
 }
 
-func (env *Environment) flagsOf(e *state.Endpoint, sl *state.Slice) (f flags) {
+func (env *Environment) flagsOf(e *state.Endpoint, sl *state.Slice, weight uint16) (f flags) {
 	if e.Ready || e.Serving {
 		// With publishNotReadyAddresses, endpoints are ready but not serving. They get connections, so they keep their
 		// flows.
 		f |= flowing
 	}
-	if sl.Weight > 0 && !env.Draining {
+	if weight > 0 && !env.Draining {
 		// An endpoint of weight 0 gets no new connections, not even as a fallback.
 		switch {
 		case e.Ready:

@@ -93,7 +93,7 @@ func hasFamily(svc *state.Service, family state.Family) bool {
 
 // family plans all ports of the Service in one family.
 func (p *Planner) family(out *Service, family state.Family) {
-	p.room.cut.Elements += p.endpoints.collect(family, p.svc.Ports, p.Limits.members())
+	p.room.cut.Elements += p.endpoints.collect(family, p.svc, p.Limits.members())
 	p.template.fill(out, family)
 	for i := range p.svc.Ports {
 		p.room.ports--

@@ -97,6 +97,12 @@ func frontendAnnotations() []Annotation {
 			"[port ranges](#port-ranges)",
 		Engines: "nft", Shown: "lastPort", Otherwise: "the annotation is ignored, and its ports are no ranges",
 		Service: func(s *Service, value string) error { return s.setPortRanges(value) },
+	}, {
+		Key: AnnotationPrefix + "weights", Example: "eu-1a=3,node-7=0", Longest: longestText, Text: true,
+		Help: "`eu-1a=3,node-7=0`: the weight of endpoints by the name of their node, or else of their zone; others have that of " +
+			"their slice. See [weights](#weights)",
+		Engines: "nft, IPVS", Shown: "endpoints.weight", Otherwise: ignored,
+		Service: func(s *Service, value string) (err error) { s.Weights, err = parseWeights(value); return err },
 	}}
 }
 
@@ -176,14 +182,49 @@ func sliceAnnotations() []Annotation {
 		Help:    "0 to 65535, default 1: the share of new connections; 0: no new connections",
 		Engines: "nft, IPVS", Shown: "endpoints.weight", Otherwise: fmt.Sprintf("weight %d is used", DefaultWeight),
 		Slice: func(s *Slice, value string) error {
-			weight, err := strconv.ParseUint(value, 10, 16)
-			if err != nil {
-				return fmt.Errorf("%s is not a number from 0 to 65535", Quote(value))
+			weight, err := parseWeight(value)
+			if err == nil {
+				s.Weight = weight
 			}
-			s.Weight = uint16(weight)
-			return nil
+			return err
 		},
 	}}
+}
+
+func parseWeight(value string) (uint16, error) {
+	weight, err := strconv.ParseUint(value, 10, 16)
+	if err != nil {
+		return 0, fmt.Errorf("%s is not a number from 0 to 65535", Quote(value))
+	}
+	return uint16(weight), nil
+}
+
+func parseWeights(value string) (list []NamedWeight, err error) {
+	for text := range strings.SplitSeq(value, ",") {
+		name, number, _ := strings.Cut(strings.TrimSpace(text), "=")
+		w := NamedWeight{Name: name}
+		if w.Weight, err = parseWeight(number); err != nil || name == "" {
+			return nil, fmt.Errorf("%s is not the name of a node or zone with a weight from 0 to 65535, such as eu-1a=3", Quote(text))
+		}
+		at, twice := slices.BinarySearchFunc(list, name, NamedWeight.compare)
+		if twice {
+			return nil, fmt.Errorf("%s has two weights", Quote(name))
+		}
+		list = slices.Insert(list, at, w)
+	}
+	return list, nil
+}
+
+func (w NamedWeight) compare(name string) int { return strings.Compare(w.Name, name) }
+
+// WeightOf returns the weight of an endpoint of one of the slices of the Service.
+func (s *Service) WeightOf(e *Endpoint, of *Slice) uint16 {
+	for _, name := range [...]string{e.Node, e.Zone} {
+		if i, found := slices.BinarySearchFunc(s.Weights, name, NamedWeight.compare); found {
+			return s.Weights[i].Weight
+		}
+	}
+	return of.Weight
 }
 
 // ParseOutliers parses a mode, "refusals", or both, separated by a comma.

@@ -79,10 +79,17 @@ type Service struct {
 	HealthCheckNodePort uint16        // 0: none
 
 	Balancing Balancing
+	Weights   []NamedWeight // of endpoints; sorted by name
 	Outliers  OutlierDetection
 	Check     *HealthCheck // nil: the Service asks for nothing; the flag decides
 	AllDown   AllDown      // what happens if no endpoint is good
 	OnRemoval OnRemoval    // what happens to open connections of an endpoint that failed or is gone
+}
+
+// NamedWeight is the weight of the endpoints on a node or in a zone. A node counts before its zone.
+type NamedWeight struct {
+	Name   string
+	Weight uint16
 }
 
 // Place is where a frontend is. The zero Addr is that of a node port.
@@ -212,7 +219,7 @@ type Slice struct {
 	Endpoints []Endpoint
 	// Trigger is the annotation endpoints.kubernetes.io/last-change-trigger-time. It is zero when absent.
 	Trigger time.Time
-	// Weight is the annotation verdict-proxy.github.io/weight. It is DefaultWeight when absent.
+	// Weight is the annotation verdict-proxy.github.io/weight. It is DefaultWeight when absent. Weights of the Service count before.
 	Weight uint16
 	// Backup is the annotation verdict-proxy.github.io/backup: the endpoints get connections only when no other one is good.
 	Backup bool
@@ -235,6 +242,7 @@ type Endpoint struct {
 	Serving     bool
 	Terminating bool
 	Node        string
+	Zone        string
 	// Hints is nil when the endpoint has none, which is the usual case.
 	Hints *Hints
 }

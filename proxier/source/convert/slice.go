@@ -118,6 +118,7 @@ func (c *Converter) endpoints(f *findings, family state.Family, list []discovery
 			Serving:     ptr.Deref(e.Conditions.Serving, true),
 			Terminating: ptr.Deref(e.Conditions.Terminating, false),
 			Node:        c.strings.share(ptr.Deref(e.NodeName, "")),
+			Zone:        c.strings.share(ptr.Deref(e.Zone, "")),
 			Hints:       h,
 		})
 	}
