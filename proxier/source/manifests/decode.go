@@ -136,16 +136,27 @@ func (d *decoder) object(doc document, is metav1.TypeMeta) {
 	}
 }
 
-// service also checks the cluster IP, because for a manifest no API server allocates one.
+// service also checks what an API server and its controllers refuse or fill in.
 func (d *decoder) service(o *corev1.Service) (*state.Service, []state.Problem) {
 	svc, problems := d.convert.Service(o)
+	f := convert.NewFindings(convert.KindService, convert.NameOf(&o.ObjectMeta))
 	_, other := o.Labels[convert.LabelProxyName]
 	if !other && o.Spec.Type != corev1.ServiceTypeExternalName && convert.PrimaryIP(o) == "" {
-		f := convert.NewFindings(convert.KindService, convert.NameOf(&o.ObjectMeta))
 		f.Add("spec.clusterIP", "missing: a manifest must set it, because no API server allocates one; the Service is not served")
-		problems = state.Bound(f.Object, problems, f.Problems())
 	}
-	return svc, problems
+	if svc != nil && len(o.Spec.Ports) == 0 {
+		f.Add("spec.ports", "missing: the Service has no port, so nobody can connect to it")
+	}
+	if svc != nil && o.Spec.Type == corev1.ServiceTypeLoadBalancer && len(o.Status.LoadBalancer.Ingress)+len(o.Spec.ExternalIPs) == 0 {
+		f.Add("status.loadBalancer.ingress", "missing: a manifest must set it, because no controller assigns an address; the Service has "+
+			"no load balancer IP")
+	}
+	for i := range o.Spec.Ports {
+		if svc != nil && o.Spec.Ports[i].NodePort != 0 && (o.Spec.Type == "" || o.Spec.Type == corev1.ServiceTypeClusterIP) {
+			f.Add(convert.Indexed("spec.ports", i)+".nodePort", "an API server accepts it only on type NodePort or LoadBalancer; it is served")
+		}
+	}
+	return svc, state.Bound(f.Object, problems, f.Problems())
 }
 
 // slice also checks the names of nodes: no API server has.

@@ -124,9 +124,9 @@ func (f *folder) expectServices(want ...string) {
 
 // TestLoad has one row for each kind of content.
 func TestLoad(t *testing.T) {
-	const list = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: a}, spec: {clusterIP: 10.96.0.1}}\n" +
-		"- {apiVersion: v1, kind: Service, metadata: {name: b}, spec: {clusterIP: 10.96.0.2}}\n"
-	const jsonList = "{\"apiVersion\": \"v1\", \"kind\": \"ServiceList\", \"items\": [\n\t{\"metadata\": {\"name\": \"a\"}, \"spec\": {\"clusterIP\": \"10.96.0.1\"}}]}"
+	const list = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: a}, spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}}\n" +
+		"- {apiVersion: v1, kind: Service, metadata: {name: b}, spec: {clusterIP: 10.96.0.2, ports: [{port: 80}]}}\n"
+	const jsonList = "{\"apiVersion\": \"v1\", \"kind\": \"ServiceList\", \"items\": [\n\t{\"metadata\": {\"name\": \"a\"}, \"spec\": {\"clusterIP\": \"10.96.0.1\", \"ports\": [{\"port\": 80}]}}]}"
 	onlyWeb := []string{"shop/web=10.96.0.1"}
 	for _, tt := range []struct {
 		name     string
@@ -298,7 +298,7 @@ func TestReload(t *testing.T) {
 		{"made headless", func(f *folder) { f.write("b.yaml", service("chat", "None")) }, []string{web, mail}, []string{"shop/chat"}, false, nil},
 		{"file deleted", func(f *folder) { f.delete("b.yaml") }, []string{web, mail}, []string{"shop/chat"}, false, nil},
 		{"file added", func(f *folder) {
-			f.write("c.json", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"x"},"spec":{"clusterIP":"10.96.0.7"}}`)
+			f.write("c.json", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"x"},"spec":{"clusterIP":"10.96.0.7","ports":[{"port":80}]}}`)
 		},
 			[]string{web, mail, chat, "default/x=10.96.0.7"}, []string{"default/x"}, false, nil},
 		{"moved to another file", func(f *folder) {
