@@ -143,6 +143,13 @@ func Default() Settings {
 	}
 }
 
+// AsksForIPVS reports whether a flag asks for IPVS. With --backend=hybrid, nobody may need it: a Service that does gets a Problem.
+func (s *Settings) AsksForIPVS() bool {
+	byNFT := []string{"", "random", "sh", "mh"}
+	return s.Backend == BackendIPVS || !slices.Contains(byNFT, s.DefaultScheduler) || s.IPVS.SyncDaemon != "" || s.IPVS.StrictARP ||
+		len(s.IPVS.ExternalCIDR) > 0
+}
+
 // neverAsked are loopback and link-local addresses, and those of the metadata servers of clouds that are not link-local:
 // Azure, Oracle, Alibaba, and over IPv6 AWS, Google, Oracle, Scaleway, Akamai (Linode) and Alibaba.
 func neverAsked() []string {
@@ -213,9 +220,9 @@ func checkOne(flag, must string, value reflect.Value) error {
 	case "":
 		return nil
 	case "cidrs":
-		return validateEach(flag, value.Interface().([]string), isPrefix)
+		return validateEach(flag, value.Interface().([]string), isPrefix, aCIDR)
 	case "places":
-		return validateEach(flag, value.Interface().([]string), isNodePortAddress)
+		return validateEach(flag, value.Interface().([]string), isNodePortAddress, "primary, localhost, all or "+aCIDR)
 	case "listener":
 		return validateAddress(flag, value.String())
 	case "address":
@@ -337,11 +344,13 @@ func validateAddress(flag, value string) error {
 	return nil
 }
 
-func validateEach(flag string, values []string, ok func(string) bool) error {
+const aCIDR = "a CIDR such as 10.0.0.0/8; one address is 192.0.2.1/32"
+
+func validateEach(flag string, values []string, ok func(string) bool, must string) error {
 	var errs []error
 	for _, v := range values {
 		if !ok(v) {
-			errs = append(errs, fmt.Errorf("%s: %q is not valid", flag, v))
+			errs = append(errs, fmt.Errorf("%s: %q is not %s", flag, v, must))
 		}
 	}
 	return errors.Join(errs...)

@@ -62,9 +62,10 @@ func TestWithoutIPVS(t *testing.T) {
 		once   []string // exactly once in the log
 		hasNot string
 	}{
-		{"", []string{unusable + "hybrid", needed}, "level=ERROR"},
-		{"--backend=hybrid", []string{unusable + "hybrid", needed}, "level=ERROR"},
-		{"--backend=ipvs", []string{unusable + "ipvs", needed}, "level=ERROR"},
+		{"", []string{"level=INFO " + unusable + "hybrid", needed}, "level=ERROR"},
+		{"--backend=hybrid", []string{"level=INFO " + unusable + "hybrid", needed}, "level=ERROR"},
+		{"--default-scheduler=wlc", []string{"level=WARN " + unusable + "hybrid", needed}, "level=ERROR"},
+		{"--backend=ipvs", []string{"level=WARN " + unusable + "ipvs", needed}, "level=ERROR"},
 		{"--backend=nft", []string{needed + "--backend is nft); endpoints are picked at random, by weight"}, unusable},
 	} {
 		t.Run(tt.args, func(t *testing.T) {

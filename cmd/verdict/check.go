@@ -24,6 +24,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/source/cluster"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 func newCheck() *cobra.Command {
@@ -38,12 +39,9 @@ Verdict can serve with warnings.`,
 	}
 	c := flags.New(cmd.Flags())
 	addresses := cmd.Flags().StringSlice("real-server", nil, "check instead whether this machine can be a real server for `ADDRESSES` of Services, separated by commas; see ipvsctl/README.md")
-	output := cmd.Flags().StringP("output", "o", "table", "`FORMAT` of the result: table or json")
+	var o flags.Output
+	o.Bind(cmd.Flags(), "table")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		print := map[string]func(io.Writer, []preflight.Finding) error{"table": preflight.PrintTable, "json": preflight.PrintJSON}[*output]
-		if print == nil {
-			return flags.Wrong(fmt.Errorf("--output=%s: must be table or json", *output))
-		}
 		if err := c.Resolve(); err != nil {
 			return err
 		}
@@ -57,11 +55,11 @@ Verdict can serve with warnings.`,
 		} else {
 			list = checkNode(cmd.Context(), &c.Settings)
 		}
-		if err := print(cmd.OutOrStdout(), list); err != nil {
+		if err := o.Write(cmd.OutOrStdout(), list, func(out io.Writer) error { return preflight.PrintTable(out, list) }); err != nil {
 			return err
 		}
 		if n := preflight.Errors(list); n > 0 {
-			return fmt.Errorf("%d checks failed; see the remedies above", n)
+			return fmt.Errorf("%s failed; see the remedies above", state.Plural(n, "check"))
 		}
 		return nil
 	}

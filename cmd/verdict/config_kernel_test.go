@@ -67,7 +67,7 @@ func TestWrongConfig(t *testing.T) {
 		"conntrack: {maxPerCore: many}":          "field conntrack.maxPerCore",
 		"conntrack: {min: -1}":                   "field conntrack.min: --conntrack-min=-1: must not be negative",
 		"mode: kernelspace":                      "field mode: --proxy-mode=kernelspace: must be iptables",
-		"clusterCIDR: 10.0.0.0":                  `field clusterCIDR: --cluster-cidr: "10.0.0.0" is not valid`,
+		"clusterCIDR: 10.0.0.0":                  `field clusterCIDR: --cluster-cidr: "10.0.0.0" is not a CIDR`,
 		"configSyncPeriod: one minute":           "field configSyncPeriod: ",
 		"detectLocalMode: Guess":                 "field detectLocalMode: --detect-local-mode=Guess",
 		"mode: ipvs\nipvs: {scheduler: fastest}": "--default-scheduler=fastest: must be",

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +39,7 @@ read.`
 func newDiff() *cobra.Command {
 	s := config.Default()
 	o := dryrun.Options{Version: thisBuild().version}
-	quiet := false
+	quiet, output := false, flags.Output{}
 	cmd := &cobra.Command{
 		Use:   "diff",
 		Short: "Print, as nft commands, what the kernel lacks of what Services ask for",
@@ -48,16 +50,18 @@ func newDiff() *cobra.Command {
 		Args: flags.None,
 	}
 	flags.Bind(cmd.Flags(), &s, flags.Source, flags.Backend, flags.Budgets, flags.Log)
+	output.Bind(cmd.Flags())
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing; the exit code says whether there is a difference")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := flags.Prepare(&s); err != nil {
 			return err
 		}
-		out := cmd.OutOrStdout()
-		if quiet {
-			out = io.Discard
+		var out, notes bytes.Buffer
+		differs, err := dryrun.Diff(cmd.Context(), &s, &o, logging.New(cmd.ErrOrStderr(), &s), &out, io.MultiWriter(&notes, cmd.ErrOrStderr()))
+		if err == nil && !quiet {
+			value := map[string]any{"differs": differs, "changes": lines(out.String()), "notes": lines(notes.String())}
+			err = output.Write(cmd.OutOrStdout(), value, func(w io.Writer) error { _, err := out.WriteTo(w); return err })
 		}
-		differs, err := dryrun.Diff(cmd.Context(), &s, &o, logging.New(cmd.ErrOrStderr(), &s), out, cmd.ErrOrStderr())
 		switch {
 		case err != nil:
 			return flags.ExitError{Code: exitTrouble, Text: "compare: " + logging.OneLine(err)}
@@ -67,4 +71,8 @@ func newDiff() *cobra.Command {
 		return nil
 	}
 	return cmd
+}
+
+func lines(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
 }

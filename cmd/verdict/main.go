@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -73,12 +74,24 @@ func newRoot() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate(thisBuild().String() + "\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Wrong(err) })
+	root.SetFlagErrorFunc(flags.WrongValue)
 	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newValidate(), newDiff(), newDrain(), newReload(), newVersion(),
 		list.New(), list.NewGet(), list.NewTop(), explain.New(), convert.New())
 	root.AddCommand(furtherCommands()...)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		flags.CompleteValues(cmd)
+		if parent := map[string]*cobra.Command{"help": root, "completion": cmd}[cmd.Name()]; parent != nil {
+			cmd.RunE = func(_ *cobra.Command, args []string) error { // cobra's own prints the help of something else, and succeeds
+				found, rest, err := parent.Find(args)
+				if err != nil || len(rest) > 0 {
+					return flags.Wrong(fmt.Errorf("unknown command %q; see verdict --help", strings.Join(args, " ")))
+				}
+				found.InitDefaultHelpFlag()
+				return found.Help()
+			}
+		}
 	}
 	return root
 }

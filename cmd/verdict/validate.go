@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -10,12 +12,13 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/source/shortform"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 func newValidate() *cobra.Command {
 	s := config.Default()
 	s.IPVS.ExternalCIDR = []string{"0.0.0.0/0", "::/0"} // of the machine that will read the files, which this one need not be
-	schema := false
+	schema, o := false, flags.Output{}
 	cmd := &cobra.Command{
 		Use:   "validate FILE|DIR...",
 		Short: "Say what is wrong in manifests",
@@ -32,6 +35,7 @@ which the manifests will be run.`,
 		},
 	}
 	flags.Bind(cmd.Flags(), &s, flags.Backend, flags.Budgets)
+	o.Bind(cmd.Flags())
 	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON schema of the short form, for editors")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if schema {
@@ -49,7 +53,23 @@ which the manifests will be run.`,
 		if err != nil {
 			return err
 		}
-		return r.Validate(args, cmd.OutOrStdout())
+		list, err := r.Validate(args)
+		if err != nil {
+			return err
+		}
+		err = o.Write(cmd.OutOrStdout(), list, func(out io.Writer) (err error) {
+			for i := 0; i < len(list) && err == nil; i++ {
+				_, err = fmt.Fprintln(out, list[i])
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("write problems: %w", err)
+		}
+		if len(list) > 0 {
+			return fmt.Errorf("validate: %s in %q", state.Plural(len(list), "problem"), args)
+		}
+		return nil
 	}
 	return cmd
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -58,13 +59,20 @@ func (b build) String() string {
 }
 
 func newVersion() *cobra.Command {
-	return &cobra.Command{
+	var o flags.Output
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print version, source revision and Go version of this binary",
 		Args:  flags.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), thisBuild())
-			return err
+			b := thisBuild()
+			value := map[string]string{"version": b.version, "revision": b.revision, "go": runtime.Version()}
+			return o.Write(cmd.OutOrStdout(), value, func(out io.Writer) error {
+				_, err := fmt.Fprintln(out, b)
+				return err
+			})
 		},
 	}
+	o.Bind(cmd.Flags())
+	return cmd
 }

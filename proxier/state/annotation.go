@@ -202,26 +202,22 @@ func parseWeight(value string) (uint16, error) {
 func parseWeights(value string) (list []NamedWeight, err error) {
 	for text := range strings.SplitSeq(value, ",") {
 		name, number, _ := strings.Cut(strings.TrimSpace(text), "=")
-		w := NamedWeight{Name: name}
-		if w.Weight, err = parseWeight(number); err != nil || name == "" {
-			return nil, fmt.Errorf("%s is not the name of a node or zone with a weight from 0 to 65535, such as eu-1a=3", Quote(text))
+		weight, err := parseWeight(number)
+		if err != nil || name == "" || slices.ContainsFunc(list, func(w NamedWeight) bool { return w.Name == name }) {
+			return nil, fmt.Errorf("%s is not another node or zone with a weight from 0 to 65535, such as eu-1a=3", Quote(text))
 		}
-		at, twice := slices.BinarySearchFunc(list, name, NamedWeight.compare)
-		if twice {
-			return nil, fmt.Errorf("%s has two weights", Quote(name))
-		}
-		list = slices.Insert(list, at, w)
+		list = append(list, NamedWeight{name, weight})
 	}
 	return list, nil
 }
 
-func (w NamedWeight) compare(name string) int { return strings.Compare(w.Name, name) }
-
 // WeightOf returns the weight of an endpoint of one of the slices of the Service.
 func (s *Service) WeightOf(e *Endpoint, of *Slice) uint16 {
 	for _, name := range [...]string{e.Node, e.Zone} {
-		if i, found := slices.BinarySearchFunc(s.Weights, name, NamedWeight.compare); found {
-			return s.Weights[i].Weight
+		for i := range s.Weights {
+			if s.Weights[i].Name == name {
+				return s.Weights[i].Weight
+			}
 		}
 	}
 	return of.Weight

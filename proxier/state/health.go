@@ -164,7 +164,8 @@ func (c *HealthCheck) parameter(key, value string) (err error) {
 	case key == "server-name" && c.web(), key == "name" && c.Kind == CheckDNS:
 		c.Host, err = value, validHost(key, value)
 	default:
-		return fmt.Errorf("%s is not a parameter of %s", Quote(key), c.Kind)
+		more := map[CheckKind]string{CheckHTTP: ", path, status, server-name", CheckHTTPS: ", path, status, server-name", CheckDNS: ", name"}
+		return fmt.Errorf("%s is not a parameter of %s, which has interval, timeout, rise, fall, port%s", Quote(key), c.Kind, more[c.Kind])
 	}
 	return err
 }

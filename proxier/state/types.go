@@ -79,7 +79,7 @@ type Service struct {
 	HealthCheckNodePort uint16        // 0: none
 
 	Balancing Balancing
-	Weights   []NamedWeight // of endpoints; sorted by name
+	Weights   []NamedWeight // of endpoints
 	Outliers  OutlierDetection
 	Check     *HealthCheck // nil: the Service asks for nothing; the flag decides
 	AllDown   AllDown      // what happens if no endpoint is good

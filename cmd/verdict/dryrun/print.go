@@ -92,26 +92,29 @@ var emptyProgram = sync.OnceValue(func() (text string) {
 	return text
 })
 
-// Validate plans what files have for a machine without addresses of its own, and prints the Problems.
-func (r *Renderer) Validate(paths []string, out io.Writer) error {
+// Validate plans what files have for a machine without addresses of its own, and returns the Problems in the order of files
+// and lines.
+func (r *Renderer) Validate(paths []string) ([]manifests.Place, error) {
 	r.Addresses = []netip.Addr{}
 	files := r.folder()
 	if err := files.LoadFiles(paths); err != nil {
-		return err
+		return nil, err
 	}
 	r.Store.SetHostAddresses(nil)
 	r.Store.MarkSynced()
 	if err := r.loop.Once(); err != nil {
-		return err
+		return nil, err
 	}
-	lines := r.problems.lines(files)
-	if _, err := io.WriteString(out, strings.Join(lines, "")); err != nil {
-		return fmt.Errorf("write problems: %w", err)
+	list := []manifests.Place{}
+	for _, problems := range r.problems.current {
+		for _, problem := range problems {
+			list = append(list, files.Locate(problem))
+		}
 	}
-	if len(lines) > 0 {
-		return fmt.Errorf("validate: %d problems in %q", len(lines), paths)
-	}
-	return nil
+	slices.SortFunc(list, func(a, b manifests.Place) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.String(), b.String()))
+	})
+	return list, nil
 }
 
 // problemPrinter observes the loop and keeps the text of problems.
@@ -157,28 +160,3 @@ func (p *problemPrinter) FlowsCleaned([]conntrack.Result) {}
 
 // AsWanted implements report.Observer.
 func (p *problemPrinter) AsWanted(time.Time) {}
-
-// lines returns the Problems with their places, in the order of files and lines.
-func (p *problemPrinter) lines(files *manifests.Source) (lines []string) {
-	type placed struct {
-		manifests.Place
-		text string
-	}
-	var all []placed
-	for _, problems := range p.current {
-		for _, problem := range problems {
-			at := placed{files.Locate(problem), problem.Reason}
-			if at.Object != "" {
-				at.text = fmt.Sprintf("%s: %s: %s", at.Object, at.Field, problem.Reason)
-			}
-			all = append(all, at)
-		}
-	}
-	slices.SortFunc(all, func(a, b placed) int {
-		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.text, b.text))
-	})
-	for _, at := range all {
-		lines = append(lines, fmt.Sprintf("%s:%d: %s\n", at.File, at.Line, at.text))
-	}
-	return lines
-}

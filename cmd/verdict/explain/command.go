@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -20,7 +19,8 @@ import (
 // options hold the flags.
 type options struct {
 	service, from string
-	json          bool
+	output        flags.Output
+	tracing       bool // --trace is given
 	trace         tracing
 	cluster       cluster.Config
 }
@@ -39,6 +39,7 @@ func New() *cobra.Command {
   verdict explain --trace=1m 10.244.1.7 10.96.0.20:80
   verdict explain --json node 10.96.0.20:80 | jq .verdict`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			o.tracing = cmd.Flags().Changed("trace")
 			return execute(cmd, &o, args)
 		},
 	}
@@ -46,7 +47,7 @@ func New() *cobra.Command {
 	fs.StringVar(&o.service, "service", "", "explain the frontends of a `SERVICE` (namespace/name or namespace/name:port)")
 	_ = cmd.RegisterFlagCompletionFunc("service", snapshot.CompleteNames) // the flag exists, so there is no error
 	fs.StringVar(&o.from, "from", "", "with --service: the `SOURCE`")
-	fs.BoolVar(&o.json, "json", false, "print the explanation as JSON")
+	o.output.Bind(fs)
 	fs.DurationVar(&o.trace.time, "trace", 0,
 		"then follow real packets of this connection through all tables for a `TIME`, at most 10m")
 	fs.Lookup("trace").NoOptDefVal = "10s"
@@ -86,14 +87,10 @@ func execute(cmd *cobra.Command, o *options, args []string) error {
 		for _, note := range e.Notes {
 			fmt.Fprintln(cmd.ErrOrStderr(), "verdict: "+note)
 		}
-		write := e.writeText
-		if o.json {
-			write = func(out io.Writer) error { return writeJSON(out, e) }
-		} else if printed > 0 {
+		if printed++; printed > 1 && o.output.Is("text") {
 			fmt.Fprintln(out)
 		}
-		printed++
-		if err := write(out); err != nil {
+		if err := o.output.Write(out, e, e.writeText); err != nil {
 			return fmt.Errorf("write the explanation: %w", err)
 		}
 		return nil
@@ -143,11 +140,7 @@ func (o *options) traceFirst(cmd *cobra.Command, questions []question) error {
 	seen := 0
 	err := o.trace.run(cmd.Context(), q, func(p *TracedPacket) error {
 		seen++
-		if o.json {
-			return writeJSON(out, p)
-		}
-		p.writeText(out)
-		return nil
+		return o.output.Write(out, p, p.writeText)
 	})
 	if err == nil && seen == 0 {
 		err = fmt.Errorf("no packet came within %s: %s", o.trace.time, &q)
@@ -158,8 +151,8 @@ func (o *options) traceFirst(cmd *cobra.Command, questions []question) error {
 // targets are the destinations that the arguments name, and the source.
 func (o *options) targets(args []string) (wanted []question, source string, err error) {
 	switch {
-	case o.trace.time < 0 || o.trace.time > maxTrace || o.trace.packets < 1:
-		return nil, "", flags.Wrong(fmt.Errorf("--trace must be between 0 and %s, and --packets at least 1", maxTrace))
+	case o.tracing && o.trace.time <= 0 || o.trace.time > maxTrace || o.trace.packets < 1:
+		return nil, "", flags.Wrong(fmt.Errorf("--trace must be above 0 and at most %s, and --packets at least 1", maxTrace))
 	case o.service != "" && len(args) == 0 && o.from != "":
 		wanted, err = frontendsOf(o.service)
 		return wanted, o.from, err

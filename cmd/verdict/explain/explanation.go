@@ -2,12 +2,13 @@ package explain
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // Explanation is what the command says about one connection. The fields of this type and of those below are the JSON
@@ -98,7 +99,7 @@ func oneOf(list []netip.AddrPort) string {
 		names = append(names, e.String())
 	}
 	if more := len(list) - len(names); more > 0 {
-		names = append(names, fmt.Sprintf("%d others", more))
+		names = append(names, state.Plural(more, "other"))
 	}
 	if len(names) == 1 {
 		return names[0]
@@ -119,13 +120,6 @@ func (e *Explanation) writeText(out io.Writer) error {
 	}
 	fmt.Fprintf(w, "%-*s %s\n", topicWidth, "verdict", e.Verdict.Text)
 	return w.Flush()
-}
-
-func writeJSON(out io.Writer, value any) error {
-	j := json.NewEncoder(out)
-	j.SetIndent("", "  ")
-	j.SetEscapeHTML(false)
-	return j.Encode(value)
 }
 
 // maxListed is how many endpoints the text lists.

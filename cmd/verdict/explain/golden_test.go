@@ -19,6 +19,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/runner"
 	"github.com/verdict-proxy/verdict/e2e/scenario"
@@ -289,6 +290,7 @@ func (s *situation) command(args ...string) string {
 	var out bytes.Buffer
 	err := s.bed.World().Node.Do(func() error {
 		cmd := New()
+		cmd.SetFlagErrorFunc(flags.WrongValue)
 		cmd.SetArgs(args)
 		cmd.SetOut(&out)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 	"github.com/verdict-proxy/verdict/nft"
@@ -68,6 +69,7 @@ func TestService(t *testing.T) {
 		} {
 			var out strings.Builder
 			cmd := New()
+			cmd.SetFlagErrorFunc(flags.WrongValue)
 			cmd.SetArgs(strings.Fields(tt.args))
 			cmd.SetOut(&out)
 			cmd.SilenceErrors, cmd.SilenceUsage = true, true
@@ -117,6 +119,7 @@ func BenchmarkExplain(b *testing.B) {
 			for b.Loop() {
 				w.Node.MustDo(b, func() error {
 					cmd := New()
+					cmd.SetFlagErrorFunc(flags.WrongValue)
 					cmd.SetArgs([]string{lab.PodAddress(lab.IPv4, "a").String(), serviceAddress(services/2).String() + ":80"})
 					cmd.SetOut(io.Discard)
 					return cmd.Execute()

@@ -27,6 +27,7 @@ func TestArguments(t *testing.T) {
 		{"--trace --packets=0 10.0.0.1 10.96.0.1:80", "--packets at least 1"},
 	} {
 		cmd := New()
+		cmd.SetFlagErrorFunc(flags.WrongValue)
 		cmd.SetArgs(strings.Fields(tt.args))
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		err := cmd.Execute()

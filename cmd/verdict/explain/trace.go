@@ -142,10 +142,11 @@ func (p *TracedPacket) see(q question, e inspect.TraceEvent) {
 	}
 }
 
-func (p *TracedPacket) writeText(out io.Writer) {
+func (p *TracedPacket) writeText(out io.Writer) error {
 	fmt.Fprintf(out, "\n%-*s packet %d, from %s\n", topicWidth, "trace", p.Number, p.Source)
 	for _, line := range p.Lines {
 		fmt.Fprintf(out, "%*s   %s\n", topicWidth, "", line)
 	}
-	fmt.Fprintf(out, "%-*s %s\n", topicWidth, "verdict", p.Verdict.Text)
+	_, err := fmt.Fprintf(out, "%-*s %s\n", topicWidth, "verdict", p.Verdict.Text)
+	return err
 }

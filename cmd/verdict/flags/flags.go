@@ -2,7 +2,10 @@ package flags
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"reflect"
@@ -13,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
+	"sigs.k8s.io/yaml"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/kubeproxyconfig"
 	"github.com/verdict-proxy/verdict/config"
@@ -80,6 +84,65 @@ func bindSetting(fs *pflag.FlagSet, setting reflect.Value, tag reflect.StructTag
 	if tag.Get(live) != "" {
 		_ = fs.SetAnnotation(name, live, []string{"yes"}) // the flag exists
 	}
+}
+
+// Output is the flag -o: the form in which a command prints what it found.
+type Output struct {
+	form  string
+	words []string // that it may be
+}
+
+// Bind binds -o and --json. Some commands have more forms than text, json and yaml.
+func (o *Output) Bind(fs *pflag.FlagSet, more ...string) {
+	o.form, o.words = "text", append([]string{"text", "json", "yaml"}, more...)
+	fs.VarP(o, "output", "o", "`FORMAT`: "+strings.Join(o.words, ", "))
+	fs.BoolFunc("json", "like -o json", func(string) error { return o.Set("json") })
+}
+
+func (o *Output) String() string { return o.form }
+
+// Type implements pflag.Value.
+func (o *Output) Type() string { return "string" }
+
+// Set implements pflag.Value.
+func (o *Output) Set(form string) error {
+	if o.form = form; !slices.Contains(o.words, form) {
+		return errors.New("must be one of " + strings.Join(o.words, ", "))
+	}
+	return nil
+}
+
+// Is reports whether a form is wanted.
+func (o *Output) Is(form string) bool { return o.form == form }
+
+// Write writes a value as JSON or YAML, or else as text.
+func (o *Output) Write(out io.Writer, value any, text func(io.Writer) error) error {
+	switch o.form {
+	case "json":
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(value)
+	case "yaml":
+		data, err := yaml.Marshal(value)
+		if err == nil {
+			_, err = out.Write(append([]byte("---\n"), data...)) // several documents may follow each other
+		}
+		return err
+	}
+	return text(out)
+}
+
+// WrongValue makes the error about the value of a flag one that says what the value must be.
+func WrongValue(_ *cobra.Command, err error) error {
+	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return Wrong(err)
+	}
+	must := map[string]string{
+		"int": "must be a whole number", "float32": "must be a number", "bool": "must be true or false", "duration": "must be a time such as 10ms, 5s or 2m",
+	}[wrong.GetFlag().Value.Type()]
+	return Wrong(fmt.Errorf("--%s=%s: %s", wrong.GetFlag().Name, wrong.GetValue(), cmp.Or(must, wrong.Unwrap().Error())))
 }
 
 const whyLogFiles = "the log goes to standard error"

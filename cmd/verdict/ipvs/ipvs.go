@@ -2,6 +2,7 @@
 package ipvs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,12 +49,20 @@ func chooseIPVS(s *config.Settings, log *slog.Logger) (engine *ipvsctl.Engine, s
 	if s.Backend == config.BackendIPVS && !s.IPVS.Fallback {
 		return nil, scheduling, fmt.Errorf("--backend=ipvs: %w; --ipvs-fallback would serve all Services by nft instead", err)
 	}
-	log.Warn("IPVS cannot be used; nft serves all Services", "backend", string(s.Backend), "reason", logging.OneLine(err))
+	log.Log(context.Background(), howBad(s), "IPVS cannot be used; nft serves all Services", "backend", string(s.Backend), "reason", logging.OneLine(err))
 	scheduling.Unavailable = reason(err)
 	return retireIPVS(s, log), scheduling, nil
 }
 
 // checkScheduler checks the value of --default-scheduler.
+// howBad is the level of a line about what IPVS lacks: it is no trouble if nobody asks for IPVS.
+func howBad(s *config.Settings) slog.Level {
+	if s.AsksForIPVS() {
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
+
 func checkScheduler(name string) error {
 	if name == "" || slices.Contains(dataplane.Schedulers(), name) {
 		return nil
@@ -116,7 +125,7 @@ func probeIPVS(s *config.Settings, options ipvsctl.Options, log *slog.Logger) (i
 		return support, err
 	}
 	if len(support.Missing) > 0 {
-		log.Warn("schedulers of IPVS are missing; Services that ask for one of them get another one", "detail", support.String())
+		log.Log(context.Background(), howBad(s), "schedulers of IPVS are missing; Services that ask for one of them get another one", "detail", support.String())
 	}
 	if s.Backend == config.BackendIPVS && !support.Has(s.IPVS.Scheduler) {
 		return support, fmt.Errorf("--ipvs-scheduler=%s: the kernel does not have it (module %s)", s.IPVS.Scheduler, ipvsctl.Module(s.IPVS.Scheduler))

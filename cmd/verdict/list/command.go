@@ -2,6 +2,7 @@ package list
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -15,19 +16,14 @@ import (
 // options hold the flags and arguments.
 type options struct {
 	query                snapshot.Query
-	terse, json          bool
+	terse                bool
 	ipv4, ipv6           bool
 	addresses, endpoints []string
-	output               string
+	output               flags.Output
 	rate                 time.Duration
 }
 
-// Values of --output.
-const (
-	outputWide = "wide"
-	outputJSON = "json"
-	outputYAML = "yaml"
-)
+const wide = "wide" // a form of output: with the counters
 
 // New returns the command.
 func New() *cobra.Command {
@@ -49,7 +45,7 @@ func New() *cobra.Command {
 			if o.query.Services, err = snapshot.ParseServices(args); err != nil {
 				return flags.Wrong(err)
 			}
-			if err := o.complete(); err != nil {
+			if err := o.complete(cmd.Flags().Changed("rate")); err != nil {
 				return flags.Wrong(err)
 			}
 			return run(cmd, &o)
@@ -57,8 +53,7 @@ func New() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.BoolVar(&o.terse, "terse", false, "print one line for each frontend, with the number of endpoints and of connections")
-	fs.BoolVar(&o.json, "json", false, "print everything as JSON, like -o json")
-	fs.StringVarP(&o.output, "output", "o", "", "`FORMAT`: wide (also the counters), json or yaml")
+	o.output.Bind(fs, wide)
 	fs.StringSliceVar(&o.addresses, "address", nil, "list frontends at these `ADDRESSES` or ranges")
 	fs.StringSliceVar(&o.endpoints, "endpoint", nil, "list frontends with these `ENDPOINTS` (address, ADDRESS:PORT or range)")
 	fs.StringVar(&o.query.Engine, "engine", "", "list frontends of this `ENGINE`: nft or ipvs")
@@ -90,7 +85,7 @@ daemon, so it works when the daemon is down. It needs CAP_NET_ADMIN (root) in th
                 no-virtual-server   IPVS should serve this frontend, but does not have it
   Weight        nft: the number of slots in the pool that lead to the endpoint, which is its share
                 ipvs: the weight
-                0: the endpoint gets no new connections; it is gone or drains, and old connections continue
+                0: the endpoint gets no new connections; it is gone or drains, and old connections continue: "leaving"
                 "pods, node: N" after the line: the weight for pods and the node, if they have another pool
                 "(-x N)" after the line: further options of ipvsadm; with -x, IPVS gives it at most N connections
                 "suspected", "failed" or "ejected" after the line: the endpoint gave clients no answer, since when, and
@@ -99,6 +94,9 @@ daemon, so it works when the daemon is down. It needs CAP_NET_ADMIN (root) in th
                 (answered for more than 2 s)
                 ipvs: the counter of IPVS, which is always 0 for UDP
   InActConn     all other connections, such as those in TIME_WAIT
+
+With --terse, each frontend is one line of at most 80 columns. Good is the number of endpoints with a weight above 0, of all;
+-o wide adds all columns and does not cut names.
 
 With -o wide, the last column also has the connections that the frontend has had since its element was written, and those
 that were refused. With --rate, it has connections per second ("/s") and refused ones. These counters count new connections;
@@ -119,18 +117,11 @@ wrong arguments.`
 const maxRate = time.Hour
 
 // complete checks the flags.
-func (o *options) complete() error {
-	switch o.output {
-	case outputJSON:
-		o.json = true
-	case "", outputWide, outputYAML:
-	default:
-		return fmt.Errorf("--output=%s: must be wide, json or yaml", o.output)
-	}
+func (o *options) complete(rates bool) error {
 	q := &o.query
 	switch {
-	case o.rate < 0 || o.rate > maxRate:
-		return fmt.Errorf("--rate=%s: must be between 0 and %s", o.rate, maxRate)
+	case rates && (o.rate <= 0 || o.rate > maxRate):
+		return fmt.Errorf("--rate=%s: must be above 0 and at most %s", o.rate, maxRate)
 	case q.Engine != "" && q.Engine != snapshot.NFT && q.Engine != snapshot.IPVS:
 		return fmt.Errorf("--engine=%s: must be nft or ipvs", q.Engine)
 	case o.ipv4 && !o.ipv6:
@@ -196,7 +187,7 @@ func (o *options) print(cmd *cobra.Command, what any) error {
 			fmt.Fprintln(cmd.ErrOrStderr(), "verdict: "+note)
 		}
 	}
-	if err := o.write(cmd.OutOrStdout(), what); err != nil {
+	if err := o.output.Write(cmd.OutOrStdout(), what, func(out io.Writer) error { return o.write(out, what) }); err != nil {
 		return fmt.Errorf("write the list: %w", err)
 	}
 	return nil

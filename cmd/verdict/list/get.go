@@ -2,7 +2,6 @@ package list
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
@@ -62,7 +60,7 @@ func newWord(use, short string, read func(*options, []string) (any, error)) *cob
 		if len(args) != strings.Count(use, " ") {
 			return flags.Wrong(fmt.Errorf("want get %s, got %d arguments", use, len(args)))
 		}
-		if err := o.complete(); err != nil {
+		if err := o.complete(false); err != nil {
 			return flags.Wrong(err)
 		}
 		found, err := read(&o, args)
@@ -71,7 +69,7 @@ func newWord(use, short string, read func(*options, []string) (any, error)) *cob
 		}
 		return o.print(cmd, found)
 	}
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "`FORMAT`: wide, json or yaml")
+	o.output.Bind(cmd.Flags(), wide)
 	cmd.Flags().BoolVarP(&o.ipv6, "ipv6", "6", false, "of a pool: the one in the table for IPv6")
 	return cmd
 }
@@ -181,21 +179,6 @@ func (*options) affinity(args []string) (any, error) {
 		a.Endpoint = p.Chosen.String()
 	}
 	return &a, nil
-}
-
-// writeValue writes the JSON form, or the same as YAML.
-func writeValue(out io.Writer, format string, value any) error {
-	if format == outputYAML {
-		text, err := yaml.Marshal(value)
-		if err != nil {
-			return err
-		}
-		_, err = out.Write(text)
-		return err
-	}
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	return e.Encode(value)
 }
 
 func (a *answer) writeText(out io.Writer) {

@@ -42,7 +42,9 @@ func (b *bench) command(cmd *cobra.Command, args ...string) (stdout string, err 
 }
 
 func (b *bench) get(args ...string) (string, error) {
-	return b.command(NewGet(), args...)
+	cmd := NewGet()
+	cmd.SetFlagErrorFunc(flags.WrongValue)
+	return b.command(cmd, args...)
 }
 
 func (b *bench) mustGet(args ...string) string {
@@ -229,6 +231,7 @@ func BenchmarkGet(b *testing.B) {
 			for b.Loop() {
 				w.Node.MustDo(b, func() error {
 					cmd := NewGet()
+					cmd.SetFlagErrorFunc(flags.WrongValue)
 					cmd.SetArgs([]string{"frontend", benchAddress(services/2).String() + ":80"})
 					cmd.SetOut(io.Discard)
 					return cmd.Execute()

@@ -65,6 +65,7 @@ func (b *bench) list(args ...string) (stdout, stderr string, err error) {
 	var out, errs bytes.Buffer
 	err = b.world.Node.Do(func() error {
 		cmd := New()
+		cmd.SetFlagErrorFunc(flags.WrongValue)
 		cmd.SetArgs(append([]string{}, args...)) // with nil it takes those of the test
 		cmd.SetOut(&out)
 		cmd.SetErr(&errs)

@@ -11,20 +11,21 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 )
 
+// write writes the text.
 func (o *options) write(out io.Writer, what any) error {
-	if o.json || o.output == outputYAML {
-		return writeValue(out, o.output, what)
-	}
 	w := bufio.NewWriter(out)
 	switch what := what.(type) {
 	case *answer:
 		what.writeText(w)
 	case *snapshot.Table:
 		writeNodePorts(w, what)
-		if o.terse {
-			writeTerse(w, what.Frontends, o.output == outputWide)
-		} else {
-			writeFull(w, what.Frontends, o.output == outputWide)
+		switch counters := o.output.Is(wide); {
+		case o.terse && !counters && o.rate == 0:
+			writeTerse(w, what.Frontends)
+		case o.terse:
+			writeWide(w, what.Frontends, counters)
+		default:
+			writeFull(w, what.Frontends, counters)
 		}
 	}
 	return w.Flush()
@@ -83,25 +84,50 @@ func writeFull(w io.Writer, list []snapshot.Frontend, wide bool) {
 	}
 }
 
-func writeTerse(w io.Writer, list []snapshot.Frontend, wide bool) {
-	ends, services := len(headFrontend), len("Service")
+// writeTerse writes a line of 80 columns for each frontend. Names of Services are cut, and what is no trouble is left to -o wide.
+func writeTerse(w io.Writer, list []snapshot.Frontend) {
+	rows := [][]string{{"Prot", headFrontend, "Good", "Active", "", "Service"}}
 	for i := range list {
 		fe := &list[i]
-		ends, services = max(ends, len(fe.At())), max(services, len(cmp.Or(fe.Service, "-")))
+		active, _ := totals(fe)
+		rows = append(rows, []string{fe.Protocol, fe.At(), good(fe), number(active), troubles(fe), cmp.Or(fe.Service, "-")})
 	}
-	line := func(protocol, at, scheduler, engine, count, active, inactive, service, marks string) {
-		text := fmt.Sprintf("%-4s %-*s %-9s %-6s %-9s %-10s %-9s %-*s %s",
-			protocol, ends, at, scheduler, engine, count, active, inactive, services, service, marks)
-		fmt.Fprintln(w, strings.TrimRight(text, " "))
-	}
-	line("Prot", headFrontend, "Scheduler", "Engine", "Endpoints", "ActiveConn", "InActConn", "Service", "Flags")
+	columns(w, 80, rows)
+}
+
+// writeWide writes a line for each frontend with all that there is.
+func writeWide(w io.Writer, list []snapshot.Frontend, counters bool) {
+	rows := [][]string{{"Prot", headFrontend, "Scheduler", "Engine", "Endpoints", "ActiveConn", "InActConn", "Service", "Flags"}}
 	for i := range list {
 		fe := &list[i]
 		active, inactive := totals(fe)
-		line(fe.Protocol, fe.At(), cmp.Or(fe.Scheduler, "-"), fe.Engine, strconv.Itoa(len(fe.Endpoints)), number(active), number(inactive),
-			cmp.Or(fe.Service, "-"), marks(fe, wide))
+		rows = append(rows, []string{fe.Protocol, fe.At(), cmp.Or(fe.Scheduler, "-"), fe.Engine, good(fe), number(active), number(inactive),
+			cmp.Or(fe.Service, "-"), marks(fe, counters)})
+	}
+	columns(w, 0, rows)
+}
+
+// columns cuts lines that are longer than most; 0: none.
+func columns(w io.Writer, most int, rows [][]string) {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	for _, row := range rows {
+		line := ""
+		for i, cell := range row {
+			line += fmt.Sprintf("%-*s ", widths[i], cell)
+		}
+		if line = strings.TrimRight(line, " "); most > 0 && len(line) > most {
+			line = line[:most-1] + "~"
+		}
+		fmt.Fprintln(w, line)
 	}
 }
+
+func good(fe *snapshot.Frontend) string { return fmt.Sprintf("%d/%d", fe.Good(), len(fe.Endpoints)) }
 
 // number returns "-" for an unknown number.
 func number(n *int) string {
@@ -132,19 +158,23 @@ func marks(fe *snapshot.Frontend, wide bool) string {
 	add(fe.SchedulerFlags != "", "("+fe.SchedulerFlags+")")
 	add(fe.Local, "local")
 	add(fe.InsideOnly, "pods-and-node-only")
-	refusal := fe.Refusal
-	if fe.OutsideOnly {
-		refusal += "-outside"
-	}
-	add(refusal != "", refusal)
+	add(fe.Refusal != "" || fe.Missing, troubles(fe))
 	add(fe.SourceRanges, "source-ranges")
 	add(fe.NodePort && fe.Address.IsValid(), "node-port")
-	add(fe.Missing, "no-virtual-server")
 	add(wide, fmt.Sprintf("connections=%d refused=%d", fe.Connections, fe.Refused))
 	if fe.Rate != nil {
 		add(true, fmt.Sprintf("%.1f/s", *fe.Rate))
 		add(*fe.RefusedRate > 0, fmt.Sprintf("refused %.1f/s", *fe.RefusedRate))
 	}
+	return strings.Join(words, " ")
+}
+
+// troubles says which clients find no endpoint.
+func troubles(fe *snapshot.Frontend) string {
+	var words words
+	words.add(fe.Refusal != "" && !fe.OutsideOnly, fe.Refusal)
+	words.add(fe.OutsideOnly, fe.Refusal+"-outside")
+	words.add(fe.Missing, "no-virtual-server")
 	return strings.Join(words, " ")
 }
 
@@ -156,6 +186,7 @@ func remark(e *snapshot.Endpoint) string {
 	}
 	words.add(e.Options != "", "("+e.Options+")")
 	words.add(e.Outlier != "", e.Outlier)
+	words.add(e.Leaving(), "leaving: only open connections")
 	return strings.Join(words, " ")
 }
 

@@ -3,6 +3,7 @@ package list
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net/netip"
 	"os"
 	"reflect"
@@ -11,7 +12,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/e2e/fields"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -23,17 +26,17 @@ Prot LocalAddress:Port  Scheduler  Engine     Service    Flags
   -> RemoteAddress:Port Weight     ActiveConn InActConn
 TCP  10.96.0.10:80      random     nft        shop/web:http
   -> 10.0.1.2:8080      1          3          1
-  -> 10.0.1.7:8080      0          1          0
+  -> 10.0.1.7:8080      0          1          0          leaving: only open connections
   -> 10.0.1.10:8080     2          0          0
 TCP  10.96.0.11:80      -          nft        shop/empty:http rejected
 TCP  10.96.0.20:80      wlc        ipvs       shop/busy:http source-ranges
   -> 10.0.1.2:8080      3          7          1
-  -> 10.0.1.3:8080      0          1          0
+  -> 10.0.1.3:8080      0          1          0          leaving: only open connections
 TCP  10.96.0.21:80      -          ipvs       shop/lost:http no-virtual-server
 UDP  10.96.0.53:53      rr         nft        kube-system/dns:dns
   -> 10.0.1.53:53       1          12         4
 TCP  10.96.0.99:80      sh         ipvs       -          persistent 60 (sh-fallback,sh-port)
-  -> 10.0.1.2:8080      0          0          2
+  -> 10.0.1.2:8080      0          0          2          leaving: only open connections
 TCP  192.0.2.10:80      mh         nft        shop/web:http persistent 10800 local dropped-outside source-ranges
   -> 10.0.1.2:8080      1          0          0          (pods, node: 1)
   -> 10.0.1.3:8080      2          0          0          (pods, node: 0)
@@ -54,20 +57,38 @@ TCP  [*]:30081          random     nft        shop/six:http local
 
 const terse = `
 Node ports (*) are on 192.168.7.1 [fd00:7::1]
+Prot LocalAddress:Port Good Active                   Service
+TCP  10.96.0.10:80     2/3  4                        shop/web:http
+TCP  10.96.0.11:80     0/0  0      rejected          shop/empty:http
+TCP  10.96.0.20:80     1/2  8                        shop/busy:http
+TCP  10.96.0.21:80     0/0  0      no-virtual-server shop/lost:http
+UDP  10.96.0.53:53     1/1  12                       kube-system/dns:dns
+TCP  10.96.0.99:80     0/1  0                        -
+TCP  192.0.2.10:80     2/3  0      dropped-outside   shop/web:http
+TCP  192.0.2.20:80     2/2  0                        shop/near:http
+TCP  192.0.2.20:80     1/1  2                        shop/near:http
+TCP  192.168.7.1:30020 0/0  0                        shop/busy:http
+TCP  *:30080           2/2  2                        shop/web:http
+TCP  [fd00:96::10]:80  0/0  0      dropped           shop/six:http
+TCP  [*]:30081         1/1  1                        shop/six:http
+`
+
+const terseWide = `
+Node ports (*) are on 192.168.7.1 [fd00:7::1]
 Prot LocalAddress:Port Scheduler Engine Endpoints ActiveConn InActConn Service             Flags
-TCP  10.96.0.10:80     random    nft    3         4          1         shop/web:http
-TCP  10.96.0.11:80     -         nft    0         0          0         shop/empty:http     rejected
-TCP  10.96.0.20:80     wlc       ipvs   2         8          1         shop/busy:http      source-ranges
-TCP  10.96.0.21:80     -         ipvs   0         0          0         shop/lost:http      no-virtual-server
-UDP  10.96.0.53:53     rr        nft    1         12         4         kube-system/dns:dns
-TCP  10.96.0.99:80     sh        ipvs   1         0          2         -                   persistent 60 (sh-fallback,sh-port)
-TCP  192.0.2.10:80     mh        nft    3         0          5         shop/web:http       persistent 10800 local dropped-outside source-ranges
-TCP  192.0.2.20:80     random    nft    2         0          0         shop/near:http      pods-and-node-only
-TCP  192.0.2.20:80     lc        ipvs   1         2          3         shop/near:http      local
-TCP  192.168.7.1:30020 lc        ipvs   0         0          0         shop/busy:http      node-port
-TCP  *:30080           random    nft    2         2          0         shop/web:http
-TCP  [fd00:96::10]:80  -         nft    0         0          0         shop/six:http       dropped
-TCP  [*]:30081         random    nft    1         1          0         shop/six:http       local
+TCP  10.96.0.10:80     random    nft    2/3       4          1         shop/web:http       connections=0 refused=0
+TCP  10.96.0.11:80     -         nft    0/0       0          0         shop/empty:http     rejected connections=0 refused=0
+TCP  10.96.0.20:80     wlc       ipvs   1/2       8          1         shop/busy:http      source-ranges connections=0 refused=0
+TCP  10.96.0.21:80     -         ipvs   0/0       0          0         shop/lost:http      no-virtual-server connections=0 refused=0
+UDP  10.96.0.53:53     rr        nft    1/1       12         4         kube-system/dns:dns connections=0 refused=0
+TCP  10.96.0.99:80     sh        ipvs   0/1       0          2         -                   persistent 60 (sh-fallback,sh-port) connections=0 refused=0
+TCP  192.0.2.10:80     mh        nft    2/3       0          5         shop/web:http       persistent 10800 local dropped-outside source-ranges connections=0 refused=0
+TCP  192.0.2.20:80     random    nft    2/2       0          0         shop/near:http      pods-and-node-only connections=0 refused=0
+TCP  192.0.2.20:80     lc        ipvs   1/1       2          3         shop/near:http      local connections=0 refused=0
+TCP  192.168.7.1:30020 lc        ipvs   0/0       0          0         shop/busy:http      node-port connections=0 refused=0
+TCP  *:30080           random    nft    2/2       2          0         shop/web:http       connections=0 refused=0
+TCP  [fd00:96::10]:80  -         nft    0/0       0          0         shop/six:http       dropped connections=0 refused=0
+TCP  [*]:30081         random    nft    1/1       1          0         shop/six:http       local connections=0 refused=0
 `
 
 // uncounted is the beginning of the output without connection tracking. IPVS still counts.
@@ -108,10 +129,41 @@ func sampleTable(t *testing.T, counted bool) *snapshot.Table {
 	return &table
 }
 
+// as is what -o sets.
+func as(form string) (o flags.Output) {
+	o.Bind(pflag.NewFlagSet("test", pflag.ContinueOnError), wide)
+	_ = o.Set(form)
+	return o
+}
+
+// TestTerseFits: 80 columns, whatever the names and addresses are; what is wrong is never cut.
+func TestTerseFits(t *testing.T) {
+	table := &snapshot.Table{}
+	for _, fe := range []snapshot.Frontend{
+		{Service: "kube-system/" + strings.Repeat("long", 15) + ":https", Address: netip.MustParseAddr("203.0.113.100"), Port: 30443, Refusal: "rejected", OutsideOnly: true},
+		{Service: "default/kubernetes:https", Address: netip.MustParseAddr("2001:db8:1234:5678::abcd:1234"), Port: 30443, Missing: true},
+	} {
+		fe.Protocol, fe.Endpoints = "SCTP", make([]snapshot.Endpoint, 250)
+		for i := range 249 {
+			fe.Endpoints[i].Weight = 1
+		}
+		table.Frontends = []snapshot.Frontend{fe}
+		out := text(t, table, options{terse: true})
+		for line := range strings.Lines(out) {
+			if len(strings.TrimRight(line, "\n")) > 80 {
+				t.Errorf("%d columns: %s", len(line), line)
+			}
+		}
+		if !strings.Contains(out, "249/250") || !strings.Contains(out, troubles(&fe)) {
+			t.Errorf("it does not say what is wrong: %s", out)
+		}
+	}
+}
+
 func text(t *testing.T, table *snapshot.Table, o options) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := o.write(&out, table); err != nil {
+	if err := o.output.Write(&out, table, func(out io.Writer) error { return o.write(out, table) }); err != nil {
 		t.Fatal(err)
 	}
 	return "\n" + out.String()
@@ -126,6 +178,7 @@ func TestText(t *testing.T) {
 	}{
 		{"full", true, options{}, full},
 		{"terse", true, options{terse: true}, terse},
+		{"terse and wide", true, options{terse: true, output: as(wide)}, terseWide},
 		{"uncounted", false, options{}, uncounted},
 	} {
 		got := text(t, sampleTable(t, tt.counted), tt.o)
@@ -158,6 +211,8 @@ func TestJSON(t *testing.T) {
       "scheduler": "sh",
       "schedulerFlags": "sh-fallback,sh-port",
       "affinitySeconds": 60,
+      "connectionsTotal": 0,
+      "refusedTotal": 0,
       "endpoints": [
         {
           "address": "10.0.1.2",
@@ -181,6 +236,8 @@ func TestJSON(t *testing.T) {
       "refusal": "dropped",
       "refusalOutsideOnly": true,
       "sourceRanges": true,
+      "connectionsTotal": 0,
+      "refusedTotal": 0,
       "endpoints": [
         {
           "address": "10.0.1.2",
@@ -211,11 +268,11 @@ func TestJSON(t *testing.T) {
   ]
 }
 `
-	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(text(t, table, options{json: true}), "\n")); diff != "" {
+	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(text(t, table, options{output: as("json")}), "\n")); diff != "" {
 		t.Errorf("(- want, + got):\n%s", diff)
 	}
 	var back struct{ Frontends []map[string]any }
-	if err := json.Unmarshal([]byte(text(t, sampleTable(t, true), options{json: true})), &back); err != nil || len(back.Frontends) != 13 {
+	if err := json.Unmarshal([]byte(text(t, sampleTable(t, true), options{output: as("json")})), &back); err != nil || len(back.Frontends) != 13 {
 		t.Errorf("%d frontends read back, %v; want 13", len(back.Frontends), err)
 	}
 }
@@ -232,7 +289,7 @@ func TestEveryFieldIsShown(t *testing.T) {
 		return text(t, &snapshot.Table{Frontends: []snapshot.Frontend{fe}}, o)
 	}
 	for path, changed := range fields.Each(base) {
-		for form, o := range map[string]options{"text": {output: outputWide}, "JSON": {json: true}} {
+		for form, o := range map[string]options{"text": {output: as(wide)}, "JSON": {output: as("json")}} {
 			if path == "Family" && form == "text" {
 				continue // the address shows it
 			}

@@ -43,6 +43,7 @@ type top struct {
 	once     bool
 	ends     bool // rows are endpoints
 	sort     string
+	output   flags.Output
 	query    snapshot.Query
 
 	before snapshot.Counts
@@ -54,7 +55,8 @@ type top struct {
 // topRow is a service port, or an endpoint of one.
 type topRow struct {
 	snapshot.Load
-	endpoint, counter string
+	Endpoint string `json:"endpoint,omitempty"`
+	Counter  string `json:"countedBy,omitempty"`
 }
 
 // NewTop returns the command "top".
@@ -80,8 +82,9 @@ func NewTop() *cobra.Command {
 		},
 	}
 	cmd.Flags().DurationVar(&t.interval, "interval", time.Second, "count over this `TIME`")
-	cmd.Flags().BoolVar(&t.once, "once", false, "print one table without a terminal, and end")
+	cmd.Flags().BoolVar(&t.once, "once", false, "print one table without a terminal, and end, as -o json and yaml do")
 	cmd.Flags().BoolVar(&t.ends, "endpoints", false, "show a row for each endpoint")
+	t.output.Bind(cmd.Flags())
 	cmd.Flags().StringVar(&t.sort, "sort", "connections", "sort by `COLUMN`: connections, refused, total or name")
 	return cmd
 }
@@ -106,7 +109,7 @@ func (t *top) run(cmd *cobra.Command) (err error) {
 	if t.before, err = snapshot.ReadCounts(t.query.Match()); err != nil {
 		return err
 	}
-	if !t.once {
+	if !t.once && t.output.Is("text") {
 		if !term.IsTerminal(int(os.Stdout.Fd())) {
 			return errors.New("top needs a terminal; without one, use --once")
 		}
@@ -118,11 +121,14 @@ func (t *top) run(cmd *cobra.Command) (err error) {
 	if err := t.measure(); err != nil {
 		return err
 	}
-	for _, line := range t.daemon {
-		fmt.Fprintln(cmd.OutOrStdout(), line)
-	}
 	t.sortRows()
-	return t.write(cmd.OutOrStdout(), t.rows, 0)
+	value := map[string]any{"daemon": t.daemon, "rows": append([]topRow{}, t.rows...)}
+	return t.output.Write(cmd.OutOrStdout(), value, func(out io.Writer) error {
+		for _, line := range t.daemon {
+			fmt.Fprintln(out, line)
+		}
+		return t.write(out, t.rows, 0)
+	})
 }
 
 // Sequences for a terminal (man 4 console_codes). Clearing moves to the first column of the first line before.
@@ -185,7 +191,7 @@ func (t *top) measureEndpoints(now snapshot.Counts) error {
 	for key, rate := range snapshot.EndpointRates(flows, t.before, now) {
 		row := topRow{snapshot.Load{Service: cmp.Or(key.Service, "-"), Rate: rate}, key.At.String(), "conntrack"}
 		if key.Engine == snapshot.IPVS {
-			row.counter = snapshot.IPVS
+			row.Counter = snapshot.IPVS
 		}
 		t.rows = append(t.rows, row)
 	}
@@ -208,7 +214,7 @@ func (t *top) sortRows() {
 		default:
 			first = cmp.Compare(b.Total, a.Total)
 		}
-		return cmp.Or(first, cmp.Compare(a.Service, b.Service), cmp.Compare(a.endpoint, b.endpoint))
+		return cmp.Or(first, cmp.Compare(a.Service, b.Service), cmp.Compare(a.Endpoint, b.Endpoint))
 	})
 }
 
@@ -216,7 +222,7 @@ func (t *top) sortRows() {
 func (t *top) write(out io.Writer, rows []topRow, width int) error {
 	widest, others := 0, 35 // the columns beside the name
 	for i := range rows {
-		widest = max(widest, len(rows[i].endpoint))
+		widest = max(widest, len(rows[i].Endpoint))
 	}
 	if t.ends {
 		others = widest + 23
@@ -234,7 +240,7 @@ func (t *top) write(out io.Writer, rows []topRow, width int) error {
 			name = name[:most-1] + "~"
 		}
 		if t.ends {
-			fmt.Fprintf(w, "%s\t%s\t%10.1f\t%s\n", name, r.endpoint, r.Rate, r.counter)
+			fmt.Fprintf(w, "%s\t%s\t%10.1f\t%s\n", name, r.Endpoint, r.Rate, r.Counter)
 		} else {
 			fmt.Fprintf(w, "%s\t%10.1f\t%10.1f\t%12d\n", name, r.Rate, r.Refused, r.Total)
 		}

@@ -60,6 +60,7 @@ func TestTopScreen(t *testing.T) {
 func TestTopMistakes(t *testing.T) {
 	for _, args := range []string{"--sort=size", "--interval=1ms", "a/b/c"} {
 		cmd := NewTop()
+		cmd.SetFlagErrorFunc(flags.WrongValue)
 		cmd.SetArgs(strings.Fields(args))
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		if _, wrong := cmd.Execute().(flags.UsageError); !wrong { //nolint:errorlint // NewTop returns it as it is

@@ -1,7 +1,6 @@
 package preflight
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -33,13 +32,6 @@ func Errors(list []Finding) (n int) {
 		}
 	}
 	return n
-}
-
-// PrintJSON writes the findings as a JSON array.
-func PrintJSON(w io.Writer, list []Finding) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(list)
 }
 
 // PrintTable writes a line for each finding, and another one for its remedy.

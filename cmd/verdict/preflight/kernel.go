@@ -87,6 +87,9 @@ func IPVS(s *config.Settings, support *ipvsctl.Support, err error) Finding {
 	default:
 		f.Detail = "schedulers: " + strings.Join(support.Schedulers, " ")
 	}
+	if f.Status == Warning && !s.AsksForIPVS() && !errors.Is(err, syscall.EPERM) {
+		f.Status, f.Remedy = OK, "" // a Service that asks for more than nft has gets a Problem
+	}
 	return f
 }
 

@@ -45,6 +45,10 @@ func TestNFTables(t *testing.T) {
 
 func TestIPVS(t *testing.T) {
 	s := config.Default()
+	if f := IPVS(&s, nil, ipvsctl.ErrNoIPVS); f.Status != OK || f.Remedy != "" {
+		t.Errorf("no IPVS, and no flag asks for it: %+v", f)
+	}
+	s.DefaultScheduler = "lc"
 	some := &ipvsctl.Support{Schedulers: []string{"rr"}, Missing: []string{"lc"}}
 	if f := IPVS(&s, some, nil); f.Status != Warning || !strings.Contains(f.Detail, "ip_vs_lc") {
 		t.Errorf("a scheduler is missing: %+v", f)

@@ -19,7 +19,7 @@ type Table struct {
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses"`
 	Frontends         []Frontend   `json:"frontends"`
 
-	Notes []string `json:"-"` // what could not be read
+	Notes []string `json:"notes,omitempty"` // what could not be read
 }
 
 // Frontend is where clients connect, in one engine.
@@ -49,8 +49,8 @@ type Frontend struct {
 
 	// Connections and Refused count new connections since the frontend was written. The rates are per second; nil: not
 	// counted.
-	Connections uint64   `json:"connectionsTotal,omitempty"`
-	Refused     uint64   `json:"refusedTotal,omitempty"`
+	Connections uint64   `json:"connectionsTotal"`
+	Refused     uint64   `json:"refusedTotal"`
 	Rate        *float64 `json:"connectionsPerSecond,omitempty"`
 	RefusedRate *float64 `json:"refusedPerSecond,omitempty"`
 
@@ -104,9 +104,19 @@ func (fe *Frontend) At() string {
 func (e *Endpoint) At() string { return netip.AddrPortFrom(e.Address, e.Port).String() }
 
 // HasProblem reports whether some clients find no endpoint.
-func (fe *Frontend) HasProblem() bool {
-	takes := func(e Endpoint) bool { return e.Weight > 0 }
-	return fe.Refusal != "" || fe.Missing || !slices.ContainsFunc(fe.Endpoints, takes)
+func (fe *Frontend) HasProblem() bool { return fe.Refusal != "" || fe.Missing || fe.Good() == 0 }
+
+// Good counts the endpoints that get new connections.
+func (fe *Frontend) Good() (n int) {
+	for i := range fe.Endpoints {
+		n += min(fe.Endpoints[i].Weight, 1)
+	}
+	return n
+}
+
+// Leaving reports whether an endpoint gets no new connections, but still has some.
+func (e *Endpoint) Leaving() bool {
+	return e.Weight == 0 && (e.InsideWeight == nil || *e.InsideWeight == 0) && e.Active != nil && *e.Active+*e.Inactive > 0
 }
 
 // find returns an endpoint, or nil.

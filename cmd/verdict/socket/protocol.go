@@ -59,7 +59,7 @@ func (s *Status) Line() string {
 	}
 	line := "serving " + state.Plural(s.Frontends, "frontend") + " with " + state.Plural(s.Endpoints, "endpoint")
 	if s.WaitingServices > 0 {
-		line += fmt.Sprintf("; changes of %d Services wait", s.WaitingServices)
+		line += fmt.Sprintf("; changes of %s wait", state.Plural(s.WaitingServices, "Service"))
 	}
 	return line
 }

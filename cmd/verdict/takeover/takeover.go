@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // Found is what kube-proxy left in the network namespace of the process.
@@ -45,13 +47,13 @@ func (f *Found) Names() (names []string) {
 		names = append(names, "table "+families[t.Family]+" "+t.Name)
 	}
 	if n := len(f.nft.chains) + len(f.nft.full); n > 0 {
-		names = append(names, fmt.Sprintf("%d chains of iptables-nft", n))
+		names = append(names, state.Plural(n, "chain")+" of iptables-nft")
 	}
 	for _, r := range f.legacy {
-		names = append(names, fmt.Sprintf("%d chains of %s", r.chains, r.programs.name))
+		names = append(names, state.Plural(r.chains, "chain")+" of "+r.programs.name)
 	}
 	if n := len(f.sets); n > 0 {
-		names = append(names, fmt.Sprintf("%d ipsets", n))
+		names = append(names, state.Plural(n, "ipset"))
 	}
 	if f.Device {
 		names = append(names, "device "+Device)

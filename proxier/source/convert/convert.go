@@ -214,7 +214,7 @@ func parsePrefix(s string) (prefix netip.Prefix, reason string) {
 		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
 	}
 	if !prefix.IsValid() {
-		return netip.Prefix{}, state.Quote(s) + " is not a CIDR"
+		return netip.Prefix{}, state.Quote(s) + " is not a CIDR such as 10.0.0.0/8; one address is 192.0.2.1/32"
 	}
 	return prefix.Masked(), ""
 }

@@ -46,9 +46,9 @@ func TestNode(t *testing.T) {
 			state.Node{Eligible: true, PodCIDRs: sourcetest.Prefixes("10.1.0.0/24")}, nil},
 		{"malformed pod CIDRs", func(o *corev1.Node) { o.Spec.PodCIDRs = []string{"10.1.0.0", "fd00:1::/64"} },
 			state.Node{Eligible: true, PodCIDRs: sourcetest.Prefixes("fd00:1::/64")},
-			[]problem{{"spec.podCIDRs[0]", `"10.1.0.0" is not a CIDR`}}},
+			[]problem{{"spec.podCIDRs[0]", `"10.1.0.0" is not a CIDR such as 10.0.0.0/8; one address is 192.0.2.1/32`}}},
 		{"malformed pod CIDR", func(o *corev1.Node) { o.Spec.PodCIDR = "10.1" }, state.Node{Eligible: true},
-			[]problem{{"spec.podCIDR", `"10.1" is not a CIDR`}}},
+			[]problem{{"spec.podCIDR", `"10.1" is not a CIDR such as 10.0.0.0/8; one address is 192.0.2.1/32`}}},
 		{"zone", func(o *corev1.Node) { o.Labels = map[string]string{corev1.LabelTopologyZone: "a"} },
 			state.Node{Eligible: true, Zone: "a"}, nil},
 		{"being deleted", func(o *corev1.Node) { o.DeletionTimestamp = new(metav1.Now()) }, state.Node{}, nil},
@@ -77,7 +77,7 @@ func TestServiceCIDR(t *testing.T) {
 	if diff := cmp.Diff(want, got.Prefixes, sourcetest.CompareValues); diff != "" {
 		t.Errorf("ranges (-want +got):\n%s", diff)
 	}
-	checkProblems(t, KindServiceCIDR, state.Name{Name: "kubernetes"}, []problem{{"spec.cidrs[2]", `"10.0.0.0/40" is not a CIDR`}}, problems)
+	checkProblems(t, KindServiceCIDR, state.Name{Name: "kubernetes"}, []problem{{"spec.cidrs[2]", `"10.0.0.0/40" is not a CIDR such as 10.0.0.0/8; one address is 192.0.2.1/32`}}, problems)
 
 	if got, problems := New().ServiceCIDR(sourcetest.Ranges("", "10.96.0.0/12")); got != nil || len(problems) != 1 {
 		t.Errorf("a ServiceCIDR without name: got %v with problems %v", got, problems)

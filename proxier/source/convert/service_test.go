@@ -275,16 +275,16 @@ func TestMalformedService(t *testing.T) {
 			s.LoadBalancerIPs, s.SourceRanges = sourcetest.Addrs("198.51.100.1"), sourcetest.Prefixes("10.0.0.0/8")
 		},
 			[]problem{
-				{"spec.loadBalancerSourceRanges[0]", `"10.0.0.0" is not a CIDR`},
-				{"spec.loadBalancerSourceRanges[1]", `"10.0.0.0/33" is not a CIDR`},
-				{"spec.loadBalancerSourceRanges[2]", `"::ffff:10.0.0.0/64" is not a CIDR`},
+				{"spec.loadBalancerSourceRanges[0]", `"10.0.0.0" is not a CIDR such as 10.0.0.0/8; one address is 192.0.2.1/32`},
+				{"spec.loadBalancerSourceRanges[1]", `"10.0.0.0/33" is not a CIDR such as 10.0.0.0/8; one address is 192.0.2.1/32`},
+				{"spec.loadBalancerSourceRanges[2]", `"::ffff:10.0.0.0/64" is not a CIDR such as 10.0.0.0/8; one address is 192.0.2.1/32`},
 			}},
 		{"all source ranges", func(o *corev1.Service) {
 			sourcetest.LoadBalancer(o, corev1.LoadBalancerIngress{IP: "198.51.100.1"})
 			o.Spec.LoadBalancerSourceRanges = []string{"office"}
 		}, func(s *state.Service) { s.LoadBalancerIPs, s.NoSource = sourcetest.Addrs("198.51.100.1"), true },
 			[]problem{
-				{"spec.loadBalancerSourceRanges[0]", `"office" is not a CIDR`},
+				{"spec.loadBalancerSourceRanges[0]", `"office" is not a CIDR such as 10.0.0.0/8; one address is 192.0.2.1/32`},
 				{"spec.loadBalancerSourceRanges", "no range is valid: packets to the load balancer addresses are dropped, because otherwise these would be open to everyone"},
 			}},
 		{"port numbers", func(o *corev1.Service) {

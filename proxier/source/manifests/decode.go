@@ -131,6 +131,12 @@ func (d *decoder) object(doc document, is metav1.TypeMeta) {
 	default:
 		// An object of Verdict whose kind or version has a typing error: what the file had before must not go.
 		d.damaged = d.damaged || strings.HasPrefix(is.APIVersion, state.AnnotationPrefix) || strings.EqualFold(is.Kind, shortform.Kind)
+		for _, kind := range []string{convert.KindService, convert.KindSlice, convert.KindNode, convert.KindServiceCIDR, shortform.Kind} {
+			if strings.EqualFold(is.Kind, kind) && is.Kind != kind {
+				d.fault(doc, "kind %q: did you mean %s?", is.Kind, kind)
+				return
+			}
+		}
 		d.fault(doc, "apiVersion %q, kind %q is not supported: only v1 Service, discovery.k8s.io/v1 EndpointSlice, v1 Node, "+
 			"networking.k8s.io/v1 ServiceCIDR, %s %s and lists of them are", is.APIVersion, is.Kind, shortform.APIVersion, shortform.Kind)
 	}

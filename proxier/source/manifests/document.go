@@ -91,6 +91,8 @@ func after(text []byte, lines int) []byte {
 func yamlFault(part document, err error) fault {
 	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
 	text = strings.TrimPrefix(text, "yaml: ")
+	text = strings.Replace(text, "found character that cannot start any token",
+		"found a character that cannot begin anything, such as a tab: YAML is indented with blanks", 1)
 	text = strings.TrimSpace(strings.TrimPrefix(text, "unmarshal errors:"))
 	rest, ok := strings.CutPrefix(text, "line ")
 	if !ok {

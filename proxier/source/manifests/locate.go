@@ -52,16 +52,25 @@ func (m *Source) LoadFiles(paths []string) error {
 
 // Place is where a Problem is.
 type Place struct {
-	File   string
-	Line   int
-	Object string // its kind and name; "": the reason names it
-	Field  string // as the file has it
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Object string `json:"object,omitempty"` // its kind and name; "": the reason names it
+	Field  string `json:"field,omitempty"`  // as the file has it
+	Reason string `json:"reason"`
+}
+
+func (p Place) String() string {
+	text := p.Reason
+	if p.Object != "" {
+		text = fmt.Sprintf("%s: %s: %s", p.Object, p.Field, p.Reason)
+	}
+	return fmt.Sprintf("%s:%d: %s", p.File, p.Line, text)
 }
 
 // Locate returns the place of a Problem of this source's objects. It reads the file again.
 func (m *Source) Locate(p state.Problem) Place {
 	if p.Kind == convert.KindFile {
-		at := Place{File: p.Object.Name, Line: 1}
+		at := Place{File: p.Object.Name, Line: 1, Reason: p.Reason}
 		_, _ = fmt.Sscanf(p.Field, "line %d", &at.Line)
 		return at
 	}
@@ -71,7 +80,7 @@ func (m *Source) Locate(p state.Problem) Place {
 			if o.id != id {
 				continue
 			}
-			at := Place{File: filepath.Join(m.Dir, name), Line: o.line, Object: id.String(), Field: p.Field}
+			at := Place{File: filepath.Join(m.Dir, name), Line: o.line, Object: id.String(), Field: p.Field, Reason: p.Reason}
 			if o.short {
 				at.Object, at.Field = shortform.Kind+" "+id.name.String(), shortform.Field(p.Field)
 			}
@@ -79,7 +88,7 @@ func (m *Source) Locate(p state.Problem) Place {
 			return at
 		}
 	}
-	return Place{Object: id.String(), Field: p.Field}
+	return Place{Object: id.String(), Field: p.Field, Reason: p.Reason}
 }
 
 // lineInside returns how many lines after the beginning of its document a field is.

@@ -160,6 +160,10 @@ func TestLoad(t *testing.T) {
 		{"kind of another version", map[string]string{"a.yaml": "apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\n"}, nil,
 			[]string{`File /a.yaml line 1: apiVersion "discovery.k8s.io/v1beta1", kind "EndpointSlice" is not supported: only v1 Service, ` +
 				`discovery.k8s.io/v1 EndpointSlice, v1 Node, networking.k8s.io/v1 ServiceCIDR, verdict-proxy.github.io/v1alpha1 LoadBalancer and lists of them are`}},
+		{"kind in other letters", map[string]string{"a.yaml": "apiVersion: verdict-proxy.github.io/v1alpha1\nkind: Loadbalancer\n"}, nil,
+			[]string{`File /a.yaml line 1: kind "Loadbalancer": did you mean LoadBalancer?`}},
+		{"a tab", map[string]string{"a.yaml": "apiVersion: v1\nkind: Service\nmetadata:\n\tname: web\n"}, nil,
+			[]string{"File /a.yaml line 4: found a character that cannot begin anything, such as a tab: YAML is indented with blanks"}},
 		{"no object", map[string]string{"a.yaml": docs(service("web", "10.96.0.1"), "- 1\n- 2\n")}, onlyWeb,
 			[]string{"File /a.yaml line 8: not a Kubernetes object: json: cannot unmarshal array into Go value of type manifests.header"}},
 		{"no name", map[string]string{"a.yaml": docs(service("web", "10.96.0.1"), "apiVersion: v1\nkind: Service\nspec: {clusterIP: 10.96.0.9}\n")},

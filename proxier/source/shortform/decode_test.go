@@ -98,7 +98,7 @@ var wrong = []struct {
 	{name: "an address of all hosts", old: "192.0.2.10,", new: "0.0.0.0,",
 		want: []string{`7: spec.addresses[0]: "0.0.0.0" is not the address of a host: expected IPv4 or IPv6, without a zone, not loopback and not link-local`}, between: true},
 	{name: "no range", old: "198.51.100.0/24", new: "198.51.100.7/24",
-		want:    []string{`27: spec.sourceRanges[0]: "198.51.100.7/24" is not a range: expected a CIDR such as 10.0.0.0/8, without bits beyond its length`},
+		want:    []string{`27: spec.sourceRanges[0]: "198.51.100.7/24" is not a range: expected a CIDR such as 10.0.0.0/8, without bits beyond its length; one address is 192.0.2.1/32`},
 		between: true},
 	{name: "no time", old: "affinity: 3h", new: "affinity: 3", want: []string{"26: spec.affinity: 3: expected a text, such as 90s"}},
 	{name: "a time too long", old: "affinity: 3h", new: "affinity: 25h",

@@ -68,7 +68,7 @@ type Prefix struct{ netip.Prefix }
 func (p *Prefix) UnmarshalText(b []byte) (err error) {
 	p.Prefix, err = netip.ParsePrefix(string(b))
 	if err != nil || p.Masked() != p.Prefix {
-		return fmt.Errorf("%s is not a range: expected a CIDR such as 10.0.0.0/8, without bits beyond its length", state.Quote(string(b)))
+		return fmt.Errorf("%s is not a range: expected a CIDR such as 10.0.0.0/8, without bits beyond its length; one address is 192.0.2.1/32", state.Quote(string(b)))
 	}
 	return nil
 }
