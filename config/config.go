@@ -59,19 +59,19 @@ const (
 //
 //	flag   the name; short: the letter
 //	usage  what the flag does; <VALUE> is what help calls its value
-//	in     the group, for commands that have some of the flags; that of a struct holds for its fields
+//	in     the group, for commands that have some of the flags
 //	live   a change of the configuration file takes effect without a restart
 //	must   what the value has to be: a word of check, or one of several values
 type Settings struct {
-	Kubeconfig string  `flag:"kubeconfig" in:"source" usage:"<FILE> with the access to the API server; without it and --manifests, the service account of the pod"`
-	Master     string  `flag:"master" in:"source" usage:"<URL> of the API server; overrides the kubeconfig"`
-	QPS        float32 `flag:"kube-api-qps" in:"source" usage:"<NUMBER> of requests per second to the API server"`
-	Burst      int     `flag:"kube-api-burst" in:"source" usage:"<NUMBER> of requests to the API server in one burst"`
-	Manifests  string  `flag:"manifests" in:"source" usage:"read objects from the YAML and JSON files in <DIR> instead of an API server"`
-	NodeName   string  `flag:"hostname-override" in:"source" usage:"<NAME> of this node's Node object; empty: the name of the host"`
+	Kubeconfig string  `flag:"kubeconfig" usage:"<FILE> with the access to the API server; without it and --manifests, the service account of the pod"`
+	Master     string  `flag:"master" usage:"<URL> of the API server; overrides the kubeconfig"`
+	QPS        float32 `flag:"kube-api-qps" usage:"<NUMBER> of requests per second to the API server"`
+	Burst      int     `flag:"kube-api-burst" usage:"<NUMBER> of requests to the API server in one burst"`
+	Manifests  string  `flag:"manifests" usage:"read objects from the YAML and JSON files in <DIR> instead of an API server"`
+	NodeName   string  `flag:"hostname-override" usage:"<NAME> of this node's Node object; empty: the name of the host"`
 
-	Backend          Backend `flag:"backend" must:"nft|ipvs|hybrid" in:"backend" usage:"<ENGINE>: nft, ipvs, or hybrid, which is nft, and IPVS for Services that need it"`
-	DefaultScheduler string  `flag:"default-scheduler" in:"backend" usage:"<NAME> of the scheduler of Services that name none, with --backend=hybrid and nft; empty: random"`
+	Backend          Backend `flag:"backend" must:"nft|ipvs|hybrid" usage:"<ENGINE>: nft, ipvs, or hybrid, which is nft, and IPVS for Services that need it"`
+	DefaultScheduler string  `flag:"default-scheduler" usage:"<NAME> of the scheduler of Services that name none, with --backend=hybrid and nft; empty: random"`
 	Upstream         Upstream
 	Node             Node
 	IPVS             IPVS
@@ -79,23 +79,23 @@ type Settings struct {
 	Repair           bool          `flag:"repair" usage:"undo what other processes do to the tables of Verdict; false: only report it"`
 	TableOwner       TableOwner    `flag:"table-owner" must:"auto|off" usage:"auto: on Linux 6.9 and newer, the kernel lets no other process change the tables; off: any process can"`
 
-	OutlierDetection   OutlierDetection `flag:"outlier-detection" must:"off|observe|eject" in:"outliers" usage:"<MODE>: what happens to endpoints that do not answer: off, observe (only report), or eject (they get no new connections)"`
-	MaxEjected         int              `flag:"max-ejected" must:"percent" in:"outliers" usage:"<PERCENT> of the endpoints of a service port that may be ejected; the last one never is"`
+	OutlierDetection   OutlierDetection `flag:"outlier-detection" must:"off|observe|eject" usage:"<MODE>: what happens to endpoints that do not answer: off, observe (only report), or eject (they get no new connections)"`
+	MaxEjected         int              `flag:"max-ejected" must:"percent" usage:"<PERCENT> of the endpoints of a service port that may be ejected; the last one never is"`
 	HealthCheck        string           `flag:"health-check" usage:"with --manifests: the <CHECK> of Services without the annotation, such as \"tcp\" or \"http path=/healthz interval=5s\"; empty: none"`
 	ActiveChecks       bool             `flag:"active-checks" usage:"let Services have active checks by the annotation verdict-proxy.github.io/health-check; =false: this node makes none"`
 	HealthCheckExclude []string         `flag:"health-check-exclude-cidrs" must:"cidrs" usage:"<CIDRS> whose addresses this node never asks whether they serve; others that it never asks are its own, those of API servers, and cluster IPs"`
 	// StateDir is for what outlives the process, but not a restart of the machine.
 	StateDir string `flag:"state-dir" usage:"<FOLDER> in which a restart finds which endpoints had failed, and the last good manifests; empty: a restart takes all endpoints for good"`
 
-	ClusterCIDRs        []string        `flag:"cluster-cidr" live:"yes" must:"cidrs" in:"source" usage:"pod <RANGES> of the cluster, both families, separated by commas; traffic from other sources to cluster IPs is masqueraded"`
-	DetectLocalMode     DetectLocalMode `flag:"detect-local-mode" live:"yes" must:"ClusterCIDR|NodeCIDR|BridgeInterface|InterfaceNamePrefix|None" in:"source" usage:"<MODE> of recognizing traffic from local pods: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or None"`
-	BridgeInterface     string          `flag:"pod-bridge-interface" live:"yes" in:"source" usage:"<NAME> of the bridge of the pods, with --detect-local-mode=BridgeInterface"`
-	InterfaceNamePrefix string          `flag:"pod-interface-name-prefix" live:"yes" in:"source" usage:"<PREFIX> of the interfaces of pods, with --detect-local-mode=InterfaceNamePrefix"`
-	NodePortAddresses   []string        `flag:"nodeport-addresses" live:"yes" must:"places" in:"source" usage:"addresses of node ports: a <LIST> of CIDRs and the words primary, localhost, all"`
-	MasqueradeAll       bool            `flag:"masquerade-all" live:"yes" in:"source" usage:"masquerade all traffic to cluster IPs"`
-	DropInvalid         bool            `flag:"drop-invalid" live:"yes" in:"source" usage:"drop packets of pods that connection tracking calls invalid, which otherwise pass without translation. With --proxy-mode=iptables, it is on unless the sysctl nf_conntrack_tcp_be_liberal is 1"`
-	Fleet               bool            `flag:"fleet" in:"source" usage:"other nodes have the same external addresses; continue the TCP connections of those that are gone"`
-	ExternalIPs         []string        `flag:"external-ip-cidrs" must:"cidrs" in:"source" usage:"<RANGES> in which externalIPs of Services are served; empty: nowhere"`
+	ClusterCIDRs        []string        `flag:"cluster-cidr" live:"yes" must:"cidrs" usage:"pod <RANGES> of the cluster, both families, separated by commas; traffic from other sources to cluster IPs is masqueraded"`
+	DetectLocalMode     DetectLocalMode `flag:"detect-local-mode" live:"yes" must:"ClusterCIDR|NodeCIDR|BridgeInterface|InterfaceNamePrefix|None" usage:"<MODE> of recognizing traffic from local pods: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix or None"`
+	BridgeInterface     string          `flag:"pod-bridge-interface" live:"yes" usage:"<NAME> of the bridge of the pods, with --detect-local-mode=BridgeInterface"`
+	InterfaceNamePrefix string          `flag:"pod-interface-name-prefix" live:"yes" usage:"<PREFIX> of the interfaces of pods, with --detect-local-mode=InterfaceNamePrefix"`
+	NodePortAddresses   []string        `flag:"nodeport-addresses" live:"yes" must:"places" usage:"addresses of node ports: a <LIST> of CIDRs and the words primary, localhost, all"`
+	MasqueradeAll       bool            `flag:"masquerade-all" live:"yes" usage:"masquerade all traffic to cluster IPs"`
+	DropInvalid         bool            `flag:"drop-invalid" live:"yes" usage:"drop packets of pods that connection tracking calls invalid, which otherwise pass without translation. With --proxy-mode=iptables, it is on unless the sysctl nf_conntrack_tcp_be_liberal is 1"`
+	Fleet               bool            `flag:"fleet" usage:"other nodes have the same external addresses; continue the TCP connections of those that are gone"`
+	ExternalIPs         []string        `flag:"external-ip-cidrs" must:"cidrs" usage:"<RANGES> in which externalIPs of Services are served; empty: nowhere"`
 	ManageAddresses     string          `flag:"manage-addresses" usage:"with --manifests: <DEVICE> that gets the external and load balancer IPs of Services while one of their endpoints is good, and announces them; empty: none does"`
 
 	// BindAddress may be unspecified, which has no effect.
@@ -109,7 +109,7 @@ type Settings struct {
 	UIAddress           string `flag:"ui-address" must:"listener" usage:"with --ui: serve the page at this <ADDRESS:PORT> instead; whoever can connect there can read it"`
 	CountedFrontends    int    `flag:"max-counted-frontends" must:"natural" usage:"<NUMBER> of frontends up to which /metrics shows the connections of each service port; 0: never"`
 
-	Budgets Budgets `in:"budgets"`
+	Budgets Budgets
 
 	LogFormat string `flag:"log-format" must:"text|json" in:"log" usage:"<FORMAT> of the log: text or json"`
 	Verbosity int    `flag:"v" live:"yes" short:"v" in:"log" usage:"verbosity <LEVEL> of the log; from 4 on, every pass is logged"`
@@ -378,17 +378,17 @@ func Prefixes(values []string) []netip.Prefix {
 
 // IPVS holds the settings of the IPVS engine (backends ipvs and hybrid).
 type IPVS struct {
-	Scheduler      string        `flag:"ipvs-scheduler" must:"set" in:"backend" usage:"<NAME> of the scheduler of Services that name none, with --backend=ipvs or forwarding without NAT"`
+	Scheduler      string        `flag:"ipvs-scheduler" must:"set" usage:"<NAME> of the scheduler of Services that name none, with --backend=ipvs or forwarding without NAT"`
 	Fallback       bool          `flag:"ipvs-fallback" usage:"with --backend=ipvs: let nft serve Services if the kernel has no IPVS, instead of failing at the start"`
-	ExcludeCIDR    []string      `flag:"ipvs-exclude-cidrs" must:"cidrs" in:"backend" usage:"<RANGES> in which other software uses IPVS; nft serves the Services there"`
-	ExternalCIDR   []string      `flag:"ipvs-external-cidrs" must:"cidrs" in:"backend" usage:"<RANGES> of external and load balancer IPs that IPVS may make local addresses of the node; nft serves others. No other host may have an address in them that the node talks to"`
+	ExcludeCIDR    []string      `flag:"ipvs-exclude-cidrs" must:"cidrs" usage:"<RANGES> in which other software uses IPVS; nft serves the Services there"`
+	ExternalCIDR   []string      `flag:"ipvs-external-cidrs" must:"cidrs" usage:"<RANGES> of external and load balancer IPs that IPVS may make local addresses of the node; nft serves others. No other host may have an address in them that the node talks to"`
 	StrictARP      bool          `flag:"ipvs-strict-arp" usage:"set arp_ignore=1 and arp_announce=2, which load balancers in layer 2 mode need"`
 	TCPTimeout     time.Duration `flag:"ipvs-tcp-timeout" must:"timeout" usage:"idle <TIME> of TCP connections in IPVS; 0: the value of the kernel"`
 	TCPFinTimeout  time.Duration `flag:"ipvs-tcpfin-timeout" must:"timeout" usage:"idle <TIME> of TCP connections in IPVS after a FIN; 0: the value of the kernel"`
 	UDPTimeout     time.Duration `flag:"ipvs-udp-timeout" must:"timeout" usage:"idle <TIME> of UDP flows in IPVS; 0: the value of the kernel"`
 	GracefulPeriod time.Duration `flag:"ipvs-graceful-period" must:"timeout" usage:"<TIME> for which connections in IPVS to a removed endpoint may continue"`
 	// SyncDaemon is as wire.ParseDaemons reads it.
-	SyncDaemon string `flag:"ipvs-sync-daemon" in:"backend" usage:"<ROLES> (master, backup) in which the kernel sends connections of IPVS to other balancers and takes over theirs, with device=NAME and, unless the defaults fit, id=NUMBER, group=ADDRESS and port=NUMBER, separated by commas; empty: none"`
+	SyncDaemon string `flag:"ipvs-sync-daemon" usage:"<ROLES> (master, backup) in which the kernel sends connections of IPVS to other balancers and takes over theirs, with device=NAME and, unless the defaults fit, id=NUMBER, group=ADDRESS and port=NUMBER, separated by commas; empty: none"`
 }
 
 // Budgets bound what one Service and one namespace may cost.

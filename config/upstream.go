@@ -23,7 +23,7 @@ type Upstream struct {
 	Mode               ProxyMode `flag:"proxy-mode" must:"|iptables|ipvs|nftables" usage:"<MODE> of the kube-proxy that Verdict replaces: iptables, ipvs or nftables; chooses defaults of other flags"`
 	LocalhostNodePorts bool      `flag:"iptables-localhost-nodeports" live:"yes" usage:"with --proxy-mode=iptables: node ports answer on 127.0.0.1 if --nodeport-addresses has that address"`
 	// FeatureGates without a value have the default of kube-proxy.
-	FeatureGates map[string]bool `flag:"feature-gates" live:"yes" in:"source" usage:"feature <GATES> of kube-proxy, such as AllowServiceExternalIPs=false: then no externalIPs are served, whatever --external-ip-cidrs says; other gates have no effect"`
+	FeatureGates map[string]bool `flag:"feature-gates" live:"yes" usage:"feature <GATES> of kube-proxy, such as AllowServiceExternalIPs=false: then no externalIPs are served, whatever --external-ip-cidrs says; other gates have no effect"`
 }
 
 // ExternalIPsGate is the only feature gate of kube-proxy whose disregard would open something (CVE-2020-8554).

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/netns"
@@ -38,6 +40,19 @@ func inNamespace(t *testing.T, args ...string) (exit int, stdout, stderr string)
 		t.Fatalf("run %v: %v", args, err)
 	}
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// TestRemedyWithoutRights: whatever command the kernel refuses, it says what is missing.
+func TestRemedyWithoutRights(t *testing.T) {
+	var errs strings.Builder
+	cmd := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error {
+		return fmt.Errorf("get pool 0:2: %w", unix.EPERM)
+	}}
+	cmd.SetArgs(nil)
+	cmd.SetErr(&errs)
+	if exit := execute(t.Context(), cmd); exit != exitFailure || !strings.Contains(errs.String(), "run this command as root, because it needs CAP_NET_ADMIN") {
+		t.Errorf("exit %d: %s", exit, errs.String())
+	}
 }
 
 func TestCommandLine(t *testing.T) {
@@ -89,6 +104,9 @@ func TestCommandLine(t *testing.T) {
 		{"validate", 2, "", "validate needs files or folders"},
 		{"validate /does/not/exist", 1, "", "/does/not/exist"},
 		{"validate DIR", 0, "", ""},
+		{"validate --cluster-cidr=10.0.0.0/8 --hostname-override=n1 --masquerade-all DIR", 0, "", ""},
+		{"render --manifests DIR --conntrack-min=5 --metrics-bind-address=", 0, "table ip6 verdict {", ""},
+		{"diff --quiet --manifests DIR --state-dir= --ui", 1, "", ""},
 		{"validate DIR -o json", 0, "[]\n", ""},
 		{"diff --manifests DIR -o json", 1, `"differs": true`, ""},
 		{"validate --schema", 0, "json-schema.org", ""},

@@ -10,7 +10,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/dryrun"
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
-	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 )
 
 // Exit codes of diff, as of the program diff.
@@ -31,13 +31,13 @@ counters, and the endpoints and clients that packets noted (the sets unanswered,
 are compared by a digest of their bytecode.
 
 A change that the daemon is about to apply is a difference as well: run the command again after a moment. Pass the
-flags that the daemon has; another --cluster-cidr, for example, is a difference.
+flags that the daemon has; another --cluster-cidr, for example, is a difference. Without a source of objects, those are read that
+the daemon of this node reads with --manifests.
 
 Exit codes: 0 if there is no difference; 1 if there is one; 2 for wrong arguments, or if one of the two could not be
 read.`
 
 func newDiff() *cobra.Command {
-	s := config.Default()
 	o := dryrun.Options{Version: thisBuild().version}
 	quiet, output := false, flags.Output{}
 	cmd := &cobra.Command{
@@ -49,15 +49,20 @@ func newDiff() *cobra.Command {
   verdict diff --manifests new && echo nothing would change`,
 		Args: flags.None,
 	}
-	flags.Bind(cmd.Flags(), &s, flags.Source, flags.Backend, flags.Budgets, flags.Log)
+	c := flags.New(cmd.Flags())
+	s := &c.Settings
 	output.Bind(cmd.Flags())
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing; the exit code says whether there is a difference")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := flags.Prepare(&s); err != nil {
+		if s.Manifests == "" && s.Kubeconfig == "" && s.Master == "" && c.File == "" {
+			status, _ := socket.NewClient().Status() // without a daemon, there is no folder to find
+			s.Manifests = status.Manifests
+		}
+		if err := c.Resolve(); err != nil {
 			return err
 		}
 		var out, notes bytes.Buffer
-		differs, err := dryrun.Diff(cmd.Context(), &s, &o, logging.New(cmd.ErrOrStderr(), &s), &out, io.MultiWriter(&notes, cmd.ErrOrStderr()))
+		differs, err := dryrun.Diff(cmd.Context(), s, &o, logging.New(cmd.ErrOrStderr(), s), &out, io.MultiWriter(&notes, cmd.ErrOrStderr()))
 		if err == nil && !quiet {
 			value := map[string]any{"differs": differs, "changes": lines(out.String()), "notes": lines(notes.String())}
 			err = output.Write(cmd.OutOrStdout(), value, func(w io.Writer) error { _, err := out.WriteTo(w); return err })

@@ -217,3 +217,15 @@ func (d *differ) edits(dir string) {
 		}
 	}
 }
+
+// TestDiffFindsTheFolder: without a source of objects, diff reads what the daemon beside it reads.
+func TestDiffFindsTheFolder(t *testing.T) {
+	ns, dir := netns.New(t), t.TempDir()
+	for name, text := range diffManifests() {
+		writeManifest(t, dir, name, text)
+	}
+	runDaemon(t, ns, dir)
+	if out := ns.Must(t, "", binary, "diff", "--backend=nft", "--json"); !strings.Contains(out, `"differs": false`) {
+		t.Errorf("diff beside a daemon: %s", out)
+	}
+}

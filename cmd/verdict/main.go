@@ -43,6 +43,9 @@ func execute(ctx context.Context, cmd *cobra.Command) int {
 		return 0
 	}
 	if text := logging.OneLine(err); text != "" {
+		if strings.Contains(text, unix.EPERM.Error()) {
+			text += "; run this command as root, because it needs CAP_NET_ADMIN"
+		}
 		fmt.Fprintln(cmd.ErrOrStderr(), logging.ErrorMark(cmd.ErrOrStderr())+"verdict: "+text)
 	}
 	return exitCode(err)
@@ -83,7 +86,7 @@ func newRoot() *cobra.Command {
 	for _, cmd := range root.Commands() {
 		flags.CompleteValues(cmd)
 		if parent := map[string]*cobra.Command{"help": root, "completion": cmd}[cmd.Name()]; parent != nil {
-			cmd.RunE = func(_ *cobra.Command, args []string) error { // cobra's own prints the help of something else, and succeeds
+			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, func(_ *cobra.Command, args []string) error { // cobra's own prints the help of something else, and succeeds
 				found, rest, err := parent.Find(args)
 				if err != nil || len(rest) > 0 {
 					return flags.Wrong(fmt.Errorf("unknown command %q; see verdict --help", strings.Join(args, " ")))

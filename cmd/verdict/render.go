@@ -10,7 +10,6 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/dryrun"
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/logging"
-	"github.com/verdict-proxy/verdict/config"
 )
 
 func newRender() *cobra.Command { return newRenderFor((*dryrun.Renderer).Run) }
@@ -18,7 +17,6 @@ func newRender() *cobra.Command { return newRenderFor((*dryrun.Renderer).Run) }
 // newRenderFor returns the command with another function in place of Renderer.Run. Tests use it to run the loop in
 // another way with the same flags.
 func newRenderFor(run func(*dryrun.Renderer, context.Context, io.Writer, io.Writer) error) *cobra.Command {
-	s := config.Default()
 	o := dryrun.Options{Version: thisBuild().version}
 	cmd := &cobra.Command{
 		Use:   "render",
@@ -33,7 +31,8 @@ folder.`,
   verdict render --manifests today --then tomorrow --elements`,
 		Args: flags.None,
 	}
-	flags.Bind(cmd.Flags(), &s, flags.Source, flags.Backend, flags.Budgets, flags.Outliers, flags.Log)
+	c := flags.New(cmd.Flags())
+	s := &c.Settings
 	cmd.Flags().BoolVar(&o.AssumeIPVS, "assume-ipvs", false,
 		"render for a kernel that has IPVS with all schedulers, even if this one does not")
 	cmd.Flags().StringSliceVar(&o.Addresses, "assume-addresses", nil,
@@ -43,13 +42,13 @@ folder.`,
 	cmd.Flags().BoolVar(&o.Elements, "elements", false,
 		"print only the elements and virtual servers, without the fixed program")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := flags.Prepare(&s); err != nil {
+		if err := c.Resolve(); err != nil {
 			return err
 		}
 		if len(o.Then) > 0 && s.Manifests == "" {
 			return flags.Wrong(errors.New("--then needs --manifests"))
 		}
-		r, err := dryrun.New(&s, &o, logging.New(cmd.ErrOrStderr(), &s))
+		r, err := dryrun.New(s, &o, logging.New(cmd.ErrOrStderr(), s))
 		if err != nil {
 			return err
 		}

@@ -10,14 +10,11 @@ import (
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/dryrun"
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
-	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/source/shortform"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 func newValidate() *cobra.Command {
-	s := config.Default()
-	s.IPVS.ExternalCIDR = []string{"0.0.0.0/0", "::/0"} // of the machine that will read the files, which this one need not be
 	schema, o := false, flags.Output{}
 	cmd := &cobra.Command{
 		Use:   "validate FILE|DIR...",
@@ -34,7 +31,9 @@ which the manifests will be run.`,
 			return nil
 		},
 	}
-	flags.Bind(cmd.Flags(), &s, flags.Backend, flags.Budgets)
+	c := flags.New(cmd.Flags())
+	s := &c.Settings
+	s.IPVS.ExternalCIDR = []string{"0.0.0.0/0", "::/0"} // of the machine that will read the files, which this one need not be
 	o.Bind(cmd.Flags())
 	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON schema of the short form, for editors")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -46,10 +45,10 @@ which the manifests will be run.`,
 			return err
 		}
 		s.Manifests = args[0]
-		if err := flags.Prepare(&s); err != nil {
+		if err := c.Resolve(); err != nil {
 			return err
 		}
-		r, err := dryrun.New(&s, &dryrun.Options{AssumeIPVS: true}, slog.New(slog.DiscardHandler))
+		r, err := dryrun.New(s, &dryrun.Options{AssumeIPVS: true}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}

@@ -148,7 +148,7 @@ func (o *observers) Problems(r report.Problems) {
 func (o *observers) daemon(store *state.Store, health *endpointhealth.Monitor) *socket.Daemon {
 	return &socket.Daemon{
 		Journal: o.journal, Store: store, Outliers: health, NodeName: o.settings.NodeName, MaxEjected: o.settings.MaxEjected,
-		Version: o.version, Log: o.log,
+		Manifests: o.settings.Manifests, Version: o.version, Log: o.log,
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/ipvs"
 	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
-	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
@@ -47,7 +46,7 @@ func Diff(ctx context.Context, s *config.Settings, o *Options, log *slog.Logger,
 		return nil
 	})
 	if err != nil {
-		return false, snapshot.AsRoot(err)
+		return false, err
 	}
 	if torn {
 		fmt.Fprintln(stderr, "verdict: the tables changed during every attempt to read them, so some differences may be gone")

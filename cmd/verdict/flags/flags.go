@@ -25,27 +25,20 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Groups of flags that other commands than run have.
-const (
-	Source   = "source" // of objects, and properties of the node
-	Backend  = "backend"
-	Budgets  = "budgets"
-	Outliers = "outliers"
-	Log      = "log"
-)
+// Log is the group of flags about the log, which other commands have as well.
+const Log = "log"
 
-// Bind binds the flags of some groups; without groups, all of them. The tags of config.Settings say which there are.
-func Bind(fs *pflag.FlagSet, s *config.Settings, groups ...string) {
-	bind(fs, reflect.ValueOf(s).Elem(), "", groups)
+// Bind binds the flags of one group; without a group, all of them. The tags of config.Settings say which there are.
+func Bind(fs *pflag.FlagSet, s *config.Settings, group ...string) {
+	bind(fs, reflect.ValueOf(s).Elem(), group)
 }
 
-func bind(fs *pflag.FlagSet, settings reflect.Value, group string, wanted []string) {
+func bind(fs *pflag.FlagSet, settings reflect.Value, group []string) {
 	for field, value := range settings.Fields() {
-		in := cmp.Or(field.Tag.Get("in"), group)
 		switch {
 		case value.Kind() == reflect.Struct:
-			bind(fs, value, in, wanted)
-		case len(wanted) == 0 || slices.Contains(wanted, in):
+			bind(fs, value, group)
+		case len(group) == 0 || slices.Contains(group, field.Tag.Get("in")):
 			bindSetting(fs, value, field.Tag)
 		}
 	}

@@ -240,7 +240,7 @@ func TestWithoutRights(t *testing.T) {
 		_, err := snapshot.Read(snapshot.Query{})
 		return err
 	})
-	if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "needs CAP_NET_ADMIN") {
+	if !errors.Is(err, unix.EPERM) {
 		t.Errorf("without capabilities: %v", err)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft/inspect"
@@ -141,7 +139,7 @@ func readAll(q *Query) (*Table, error) {
 	rules, err := inspect.List(kernel.Options{Families: q.families()}, q.Match())
 	noTables := errors.Is(err, kernel.ErrNoTables)
 	if err != nil && !noTables {
-		return nil, fmt.Errorf("list nft frontends: %w", AsRoot(err))
+		return nil, fmt.Errorf("list nft frontends: %w", err)
 	}
 	servers, err := VirtualServers()
 	if err != nil {
@@ -194,15 +192,7 @@ func Places(name string) (out []Place, err error) {
 // OpenTables opens the nft tables for look-ups by key.
 func OpenTables() (*inspect.Tables, error) {
 	tables, err := inspect.OpenTables(kernel.Options{})
-	return tables, AsRoot(err)
-}
-
-// AsRoot adds to an error what is missing if the kernel forbids to read.
-func AsRoot(err error) error {
-	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("%w; run this command as root, because it needs CAP_NET_ADMIN", err)
-	}
-	return err
+	return tables, err
 }
 
 // VirtualServers lists the virtual servers of Verdict. Without IPVS there are none.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -84,6 +85,9 @@ func send[T any](c *Client, method, path string, query url.Values, timeout time.
 		return answer, err
 	}
 	r, err := web.Do(request)
+	if err != nil && os.Geteuid() != 0 && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF)) {
+		err = fmt.Errorf("it answers root and its own user only: %w", syscall.EPERM)
+	}
 	if err != nil {
 		return answer, fmt.Errorf("ask the daemon: %w", err)
 	}

@@ -24,8 +24,9 @@ type Daemon struct {
 	Store    *state.Store
 	Outliers Watcher // nil: nobody knows of endpoints that do not answer or fail their checks
 	NodeName string
-	// MaxEjected is that of the settings.
+	// MaxEjected and Manifests are those of the settings.
 	MaxEjected int
+	Manifests  string
 	Version    string
 	Log        *slog.Logger
 	// Reload reads the files again. It returns when the kernel has what they ask for, and says what cannot be used.
@@ -52,6 +53,7 @@ var ErrUnknown = errors.New("the daemon does not know it")
 func (d *Daemon) Status() Status {
 	out := d.Journal.status()
 	out.Version, out.PID, out.Synced = d.Version, os.Getpid(), d.Store.Synced()
+	out.Manifests = d.Manifests
 	if d.Draining != nil {
 		out.Drain = d.Draining()
 	}

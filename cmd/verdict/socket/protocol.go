@@ -41,6 +41,8 @@ type Status struct {
 	// Frontends and Endpoints are what the engines serve after the latest pass.
 	Frontends int `json:"frontends"`
 	Endpoints int `json:"endpoints"`
+	// Manifests is the folder of --manifests; "": an API server has the objects.
+	Manifests string `json:"manifests,omitempty"`
 	// Drain is how far the daemon has stopped serving; "": it has not begun.
 	Drain string `json:"drain,omitempty"`
 }

@@ -37,7 +37,7 @@ type fault struct {
 // or half written.
 func documents(name string, data []byte) ([]document, []fault) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	if strings.HasSuffix(name, ".json") {
+	if strings.HasSuffix(strings.ToLower(name), ".json") {
 		return splitJSON(data, 1)
 	}
 	var good []document

@@ -137,7 +137,7 @@ func (m *Source) list() ([]string, error) {
 }
 
 func manifestName(name string) bool {
-	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name)))
 }
 
 // isFile reports whether an entry is a regular file or links to one. A link without a target is no file. An entry that

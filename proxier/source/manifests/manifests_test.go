@@ -137,6 +137,8 @@ func TestLoad(t *testing.T) {
 		{"nothing", nil, nil, nil},
 		{"one file", map[string]string{"a.yaml": service("web", "10.96.0.1")}, onlyWeb, nil},
 		{"several documents", map[string]string{"a.yml": docs(service("web", "10.96.0.1"), webSlice, node1, range1)}, onlyWeb, nil},
+		{"endings in other letters", map[string]string{"a.YAML": service("web", "10.96.0.1"), "b.Json": jsonList},
+			[]string{"shop/web=10.96.0.1", "default/a=10.96.0.1"}, nil},
 		{"several files", map[string]string{"a.yaml": service("web", "10.96.0.1"), "b.yml": service("mail", "10.96.0.2")},
 			[]string{"shop/web=10.96.0.1", "shop/mail=10.96.0.2"}, nil},
 		{"List", map[string]string{"a.yaml": list}, []string{"default/a=10.96.0.1", "default/b=10.96.0.2"}, nil},
