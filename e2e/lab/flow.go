@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ type Flow struct {
 	Client   netip.Addr // the address that the client uses
 	conn     net.Conn
 	protocol Protocol
-	to       uint16
+	from, to uint16 // ports of SCTP; from is 0 if each question has another one
 }
 
 // Open connects from the namespace of the calling thread. Any thread may use the flow afterwards.
@@ -38,7 +39,7 @@ func open(q Question) (f *Flow, repeated int, err error) {
 	if err != nil {
 		return nil, repeated, err
 	}
-	f = &Flow{Client: addrOf(conn.LocalAddr()), conn: conn, protocol: q.Protocol, to: q.To.Port()}
+	f = &Flow{Client: addrOf(conn.LocalAddr()), conn: conn, protocol: q.Protocol, from: uint16(q.Ports.draw()), to: q.To.Port()}
 	if err := f.reportErrors(); err != nil {
 		f.Close()
 		return nil, repeated, err
@@ -196,6 +197,7 @@ func (f *Flow) line(ctx context.Context, ask bool) ([]byte, error) {
 	}
 	defer interrupt(ctx, f.conn)()
 	request, question := newInit(f.to), []byte("?\n")
+	request.Sport = cmp.Or(f.from, request.Sport)
 	if f.protocol == SCTP {
 		question = request.encode()
 	}

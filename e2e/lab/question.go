@@ -75,7 +75,7 @@ type Question struct {
 	Patience time.Duration // how long to wait for an answer
 }
 
-// PortRange bounds the source port of a connection of TCP or UDP, inclusive.
+// PortRange bounds the source port of a connection, inclusive.
 type PortRange struct{ Low, High uint16 }
 
 // OwnPorts is the range of the n-th of several clients that share an address, n < 4. No port is in two ranges, a
