@@ -140,7 +140,7 @@ func (p *passer) setService(name state.Name, of planning.Planned) {
 	p.problems.Set(name, of.Problems, unserved, p.health.Set(of.Service, of.Slices, planned.Choices))
 	p.checks.Set(name, planned.HealthCheck)
 	p.triggers.Note(name, of.Slices)
-	p.flows.Set(name, planned) // after Set, which says which engine serves a port
+	p.flows.Set(name, planned, of.Slices...) // after Set, which says which engine serves a port
 	if of.Service.Outliers.Refusals && p.node.NoticeRefusals() {
 		p.queue.again(p.dataplane.SetEnvironment(p.node.Shared))
 	}

@@ -7,6 +7,7 @@
 //	affinity_test.go      a client that belongs to an endpoint that dies
 //	check_test.go         active checks and backup endpoints
 //	return_test.go        endpoints that return
+//	replaced_test.go      an endpoint that is replaced while a client waits for its answer
 //	falsealarm_test.go    endpoints that only look dead
 //	bench_test.go         what the rules cost connections and packets
 //	vanish_bench_test.go  a node that vanishes, under Verdict and under kube-proxy

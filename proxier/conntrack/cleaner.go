@@ -55,15 +55,15 @@ func (c *Cleaner) Clean(s Stale, nodePortAddrs []netip.Addr) ([]Result, error) {
 		addrs[a] = true
 	}
 	for _, family := range []state.Family{state.IPv4, state.IPv6} {
-		udp, tcp, unanswered := s.frontends(family, false), s.frontends(family, true), s.hasUnanswered(family)
-		if len(udp)+len(tcp) == 0 && !unanswered {
+		udp, tcp, unanswered := s.frontends(family, false), s.frontends(family, true), s.unansweredFilters(family)
+		if len(udp)+len(tcp)+len(unanswered) == 0 {
 			continue
 		}
 		start := time.Now()
 		r := Result{Family: family}
 		var err error
-		if unanswered { // first: their clients wait
-			if r.Unanswered, err = c.cleanUnanswered(&s, family, addrs); err != nil {
+		if len(unanswered) > 0 { // first: their clients wait
+			if r.Unanswered, err = c.cleanUnanswered(&s, family, unanswered, addrs); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -95,14 +95,12 @@ func (c *Cleaner) clean(s *Stale, family state.Family, list []Frontend, addrs ma
 	return c.delete(family, filters(list), func(e *entry) bool { return e.TCP == list[0].TCP && s.has(e.Flow, addrs) })
 }
 
-// cleanUnanswered deletes connections of a family that never had an answer from an endpoint that is left out, and returns how
-// many there were. It reads the whole table. If the kernel resizes the table again and again, some flows are missed. Their
-// clients repeat their packets, and a later cleaning finds these flows.
-func (c *Cleaner) cleanUnanswered(s *Stale, family state.Family, addrs map[netip.Addr]bool) (int, error) {
-	noReply := []filter{{mask: statusSeenReply, partial: true}}
-	n, err := c.delete(family, noReply, func(e *entry) bool { return s.isUnanswered(e, addrs) })
+// cleanUnanswered deletes connections of a family without an answer, and returns how many there were. If the kernel resizes the
+// table again and again, some flows are missed. Their clients repeat their packets, and a later cleaning finds these flows.
+func (c *Cleaner) cleanUnanswered(s *Stale, family state.Family, filters []filter, addrs map[netip.Addr]bool) (int, error) {
+	n, err := c.delete(family, filters, func(e *entry) bool { return s.isUnanswered(e, addrs) })
 	if err != nil {
-		err = fmt.Errorf("delete %s connections without an answer to endpoints that are left out: %w; their clients go on trying "+
+		err = fmt.Errorf("delete %s connections without an answer to endpoints that are left out or gone: %w; their clients go on trying "+
 			"these endpoints, until a later attempt succeeds or they give up", family.Version(), err)
 	}
 	return n, err

@@ -278,14 +278,15 @@ func TestUnansweredConversation(t *testing.T) {
 	to := frontend("[fd00:96::10]:80")
 	to.TCP = true
 	at := func(endpoint string) Stale {
-		return Stale{unanswered: indexOf(map[Frontend][]netip.AddrPort{to: {netip.MustParseAddrPort(endpoint)}}, always)}
+		of := target{leftOut: []netip.AddrPort{netip.MustParseAddrPort(endpoint)}, found: new(int)}
+		return Stale{unanswered: indexOf(map[Frontend]target{to: of})}
 	}
 	results, err := c.Clean(at("[fd00:a::1]:8080"), nil)
 	if err != nil || len(results) != 1 || results[0].Family != state.IPv6 || results[0].Unanswered != 1 || results[0].Deleted+results[0].Reset != 0 {
 		t.Errorf("%+v, %v", results, err)
 	}
 	got := p.taken()
-	if len(got) != 2 || got[0] != "101 request|0x300 10 3=00000000 26=00000002" || !strings.Contains(got[1], " 2=03f0 3=0050 ") {
+	if len(got) != 2 || got[0] != "101 request|0x300 10 3=00000000 26=00000002 1{ 2{ 1=06 } } 25{ 1=08000000 }" || !strings.Contains(got[1], " 2=03f0 3=0050 ") {
 		t.Errorf("asked %q", got)
 	}
 	if results, err = c.Clean(at("[fd00:a::2]:8080"), nil); err != nil || len(results) != 1 || results[0].Unanswered != 0 {

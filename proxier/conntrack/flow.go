@@ -15,11 +15,20 @@ type Frontend struct {
 	// are known by the first one.
 	EndPort uint16
 	Family  state.Family
-	TCP     bool // otherwise UDP
+	TCP     bool // neither this one nor SCTP: UDP
+	SCTP    bool
 }
 
 func frontendOf(port *plan.Port, f *plan.Frontend) Frontend {
-	return Frontend{Addr: f.Addr, Port: f.Port, EndPort: f.EndPort, Family: port.Family, TCP: port.Protocol == state.TCP}
+	return Frontend{
+		Addr: f.Addr, Port: f.Port, EndPort: f.EndPort, Family: port.Family, TCP: port.Protocol == state.TCP, SCTP: port.Protocol == state.SCTP,
+	}
+}
+
+// allPorts stands for all ports of the protocol at an address.
+func (f Frontend) allPorts(at netip.Addr) Frontend {
+	f.Addr, f.Port, f.EndPort = at, 0, 0
+	return f
 }
 
 // Flow is an entry of the kernel's table, as far as it matters here.
@@ -28,7 +37,8 @@ type Flow struct {
 	Reply netip.AddrPort // where the answers come from: the endpoint, or Dst itself if nothing is translated
 	DNAT  bool           // nf_tables has translated it; false for flows of IPVS
 	Zone  uint16
-	TCP   bool // otherwise UDP
+	TCP   bool // neither this one nor SCTP: UDP
+	SCTP  bool
 }
 
 // atFirstPort is a flow to a range as if it went to the first port. One that has not kept its port goes to no endpoint.

@@ -4,7 +4,9 @@ package conntrack
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -51,7 +53,7 @@ func TestUnansweredAreDeleted(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = c.Close() }() // nothing is written
-			results, err := c.Clean(tr.LeftOut(tr.WaitingLeftOut()...), nil)
+			results, err := c.Clean(tr.LeftOut(slices.Collect(maps.Keys(tr.WaitingLeftOut()))...), nil)
 			if err != nil || len(results) != 1 || results[0].Unanswered != 3 {
 				t.Errorf("%+v, %v; wanted 3 connections deleted", results, err)
 			}

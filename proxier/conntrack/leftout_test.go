@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -30,13 +31,13 @@ func TestLeftOutOnce(t *testing.T) {
 	tr := NewTracker()
 	looksFor := func(what string, want ...byte) {
 		t.Helper()
-		s := tr.LeftOut(tr.WaitingLeftOut()...)
+		s := tr.LeftOut(slices.Collect(maps.Keys(tr.WaitingLeftOut()))...)
 		if len(want) > 0 != (len(s.unanswered.at) == 2) {
 			t.Fatalf("%s: %v", what, s.unanswered)
 		}
 		for i := byte(1); i < 5; i++ {
 			for _, to := range []netip.AddrPort{at(99), netip.AddrPortFrom(at(50).Addr(), 30080)} {
-				e := entry{Flow: Flow{Dst: to, Reply: at(i), DNAT: true, TCP: true}}
+				e := entry{Flow: Flow{Dst: to, Reply: at(i), DNAT: true, TCP: true}, state: tcpSynSent}
 				wanted := false
 				for _, w := range want {
 					wanted = wanted || w == i
@@ -59,7 +60,7 @@ func TestLeftOutOnce(t *testing.T) {
 	looksFor("after the first cleaning", 1, 2, 3)
 	tr.Done()
 	looksFor("after the second one")
-	if tr.leftOut.wait {
+	if len(tr.WaitingLeftOut()) > 0 {
 		t.Error("after it, cleanings still look for connections that nobody waits for")
 	}
 	tr.Set(web, plans(1, 2))
@@ -69,19 +70,7 @@ func TestLeftOutOnce(t *testing.T) {
 	tr.Set(web, plans(1, 2))
 	looksFor("one returned before the cleaning", 1, 2)
 	tr.Set(web, nil)
-	if looksFor("the Service is gone"); len(tr.leftOut.services) > 0 {
+	if looksFor("the Service is gone"); len(tr.known) > 0 {
 		t.Error("the Tracker remembers a Service that is gone")
-	}
-}
-
-// TestFrontendThatMoves: a frontend has gone from one Service to another, and both have endpoints that are left out.
-func TestFrontendThatMoves(t *testing.T) {
-	at := netip.MustParseAddrPort
-	to, a, b := frontend("10.96.0.10:80"), at("10.0.0.1:80"), at("10.0.0.2:80")
-	l := leftOuts{services: map[state.Name]*leftOut{
-		name("old"): {endpoints: []netip.AddrPort{b}, frontends: []Frontend{to}}, name("new"): {endpoints: []netip.AddrPort{a}, frontends: []Frontend{to}},
-	}}
-	if got := l.unanswered([]string{"shop"})[to]; !slices.Equal(got, []netip.AddrPort{a, b}) {
-		t.Errorf("%v, want both endpoints, sorted", got)
 	}
 }

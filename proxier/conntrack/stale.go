@@ -7,29 +7,23 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // Stale is which flows are stale after a pass.
 type Stale struct {
-	targets    index[target]
-	unanswered index[[]netip.AddrPort] // endpoints whose connections without an answer are to be deleted, sorted
-	revision   uint64                  // of the Tracker when it made this
-	namespaces []string                // whose changes are cleaned
-	found      []int                   // how many flows a cleaning found at the frontends of each
+	targets    index
+	unanswered index           // what is to be deleted of connections without an answer
+	revision   uint64          // of the Tracker when it made this
+	found      map[string]*int // how many flows a cleaning found, by the namespaces whose changes are cleaned
 }
 
 // index finds what is known of the frontend to which a flow goes. What is not settled gives way to others at the same place.
-type index[V any] struct {
-	at      map[Frontend]V
-	settled func(*V) bool
-	ranges  map[rangeKey]rangesAt
-}
-
-// rangeKey is an address and a protocol with ranges of ports.
-type rangeKey struct {
-	addr netip.Addr
-	tcp  bool
+type index struct {
+	at     map[Frontend]target
+	ranges map[Frontend]rangesAt // by Frontend.allPorts
 }
 
 // rangesAt are ranges in the order of their first ports: a tenant can have thousands. Of those that are settled, only one has
@@ -39,19 +33,19 @@ type rangesAt struct {
 	last            []uint16
 }
 
-func indexOf[V any](at map[Frontend]V, settled func(*V) bool) index[V] {
-	x := index[V]{at: at, settled: settled, ranges: map[rangeKey]rangesAt{}}
+func indexOf(at map[Frontend]target) index {
+	x := index{at: at, ranges: map[Frontend]rangesAt{}}
 	for f, v := range at {
 		if f.EndPort == 0 {
 			continue
 		}
-		r := x.ranges[rangeKey{f.Addr, f.TCP}]
-		if settled(&v) {
+		r := x.ranges[f.allPorts(f.Addr)]
+		if !v.removed {
 			r.settled = append(r.settled, f)
 		} else {
 			r.others = append(r.others, f)
 		}
-		x.ranges[rangeKey{f.Addr, f.TCP}] = r
+		x.ranges[f.allPorts(f.Addr)] = r
 	}
 	for key, r := range x.ranges {
 		for _, list := range [][]Frontend{r.settled, r.others} {
@@ -68,8 +62,8 @@ func indexOf[V any](at map[Frontend]V, settled func(*V) bool) index[V] {
 }
 
 // within finds the range that has a place: one that is settled before others.
-func (x *index[V]) within(to Frontend) (found Frontend, ok bool) {
-	r := x.ranges[rangeKey{to.Addr, to.TCP}]
+func (x *index) within(to Frontend) (found Frontend, ok bool) {
+	r := x.ranges[to.allPorts(to.Addr)]
 	after, exact := slices.BinarySearchFunc(r.settled, to.Port, func(f Frontend, port uint16) int { return cmp.Compare(f.Port, port) })
 	if exact {
 		after++
@@ -85,17 +79,17 @@ func (x *index[V]) within(to Frontend) (found Frontend, ok bool) {
 
 // find returns what is known, and the flow as that describes it. What is not settled gives way to a node port, and then to a
 // range. Node ports exist only at the given addresses; at another address, the same port belongs to another program.
-func (x *index[V]) find(f Flow, nodePortAddrs map[netip.Addr]bool) (v V, is Flow, ok bool) {
-	to := Frontend{Addr: f.Dst.Addr(), Port: f.Dst.Port(), Family: state.FamilyOf(f.Dst.Addr()), TCP: f.TCP}
+func (x *index) find(f Flow, nodePortAddrs map[netip.Addr]bool) (v target, is Flow, ok bool) {
+	to := Frontend{Addr: f.Dst.Addr(), Port: f.Dst.Port(), Family: state.FamilyOf(f.Dst.Addr()), TCP: f.TCP, SCTP: f.SCTP}
 	v, ok = x.at[to]
-	if (!ok || !x.settled(&v)) && nodePortAddrs[to.Addr] {
+	if (!ok || v.removed) && nodePortAddrs[to.Addr] {
 		nodePort := to
 		nodePort.Addr = netip.Addr{}
 		if other, found := x.at[nodePort]; found {
 			v, ok = other, true
 		}
 	}
-	if !ok || !x.settled(&v) {
+	if !ok || v.removed {
 		if r, found := x.within(to); found {
 			return x.at[r], f.atFirstPort(r.Port), true
 		}
@@ -108,27 +102,23 @@ type target struct {
 	removed bool
 	by      engine           // who serves it
 	good    []netip.AddrPort // endpoints whose flows stay, sorted
+	// Of connections without an answer, those to endpoints that are left out are deleted, or those that the look finds.
+	leftOut []netip.AddrPort // sorted
+	look    *look            // nil: leftOut counts
 	changed *atomic.Uint64   // the Tracker's revision when the frontend changed last
 	found   *int             // of its namespace
 }
-
-func isServed(t *target) bool { return !t.removed }
-
-func always(*[]netip.AddrPort) bool { return true }
-
-// Empty reports whether there is nothing to look for.
-func (s *Stale) Empty() bool { return len(s.targets.at)+len(s.unanswered.at) == 0 }
 
 // Causes divides what a cleaning took among the namespaces: as much as the flows at their frontends, and equal parts of the
 // walk over the table, which takes as long as flowsOfWalk flows.
 func (s *Stale) Causes(took time.Duration) map[string]time.Duration {
 	all := flowsOfWalk
 	for _, n := range s.found {
-		all += n
+		all += *n
 	}
-	causes := make(map[string]time.Duration, len(s.namespaces))
-	for i, namespace := range s.namespaces {
-		part := float64(flowsOfWalk)/float64(len(s.namespaces)) + float64(s.found[i])
+	causes := make(map[string]time.Duration, len(s.found))
+	for namespace, n := range s.found {
+		part := float64(flowsOfWalk)/float64(len(s.found)) + float64(*n)
 		causes[namespace] = time.Duration(float64(took) * part / float64(all))
 	}
 	return causes
@@ -136,13 +126,19 @@ func (s *Stale) Causes(took time.Duration) map[string]time.Duration {
 
 const flowsOfWalk = 5000
 
-func (s *Stale) hasUnanswered(family state.Family) bool {
+// unansweredFilters find the connections of a family that have no answer. The kernel walks over its whole table for each, so that
+// there is none for a protocol without need.
+func (s *Stale) unansweredFilters(family state.Family) (list []filter) {
 	for f := range s.unanswered.at {
-		if f.Family == family {
-			return true
+		of := filter{protocol: unix.IPPROTO_TCP, mask: statusSeenReply, partial: true}
+		if f.SCTP {
+			of.protocol = unix.IPPROTO_SCTP
+		}
+		if f.Family == family && !slices.Contains(list, of) {
+			list = append(list, of)
 		}
 	}
-	return false
+	return list
 }
 
 // frontends lists the frontends of a family and a protocol that may have stale flows.
@@ -169,13 +165,21 @@ func (s *Stale) has(f Flow, nodePortAddrs map[netip.Addr]bool) bool {
 	return ok && t.stale(f) && t.changed.Load() <= s.revision
 }
 
-// isUnanswered reports whether a connection never had an answer from an endpoint that is left out.
+// isUnanswered reports whether a connection without an answer is to be deleted, and notes it for the next look.
 func (s *Stale) isUnanswered(e *entry, nodePortAddrs map[netip.Addr]bool) bool {
-	if !e.TCP || e.answered() {
+	if e.answered() {
 		return false
 	}
-	list, f, _ := s.unanswered.find(e.Flow, nodePortAddrs)
-	return contains(list, f.Reply)
+	t, f, ok := s.unanswered.find(e.Flow, nodePortAddrs)
+	if !ok {
+		return false
+	}
+	*t.found++
+	if t.look == nil {
+		return contains(t.leftOut, f.Reply)
+	}
+	ours := f.Reply != f.Dst || f.Zone == 0 && !t.removed // translated, or past a frontend
+	return ours && e.opening() && (t.removed || !t.look.lists(f.Reply)) && t.look.finds(string(e.key))
 }
 
 func contains(sorted []netip.AddrPort, at netip.AddrPort) bool {

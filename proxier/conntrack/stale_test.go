@@ -13,7 +13,7 @@ import (
 )
 
 // service makes a plan from lines "frontends > endpoints". A frontend is addr:port, or *4:port and *6:port for a node
-// port. The word "tcp" before the frontends makes it a TCP port.
+// port. The word "tcp" or "sctp" before the frontends makes it a port of that protocol.
 func service(lines ...string) *plan.Service {
 	s := &plan.Service{Name: name("web")}
 	for _, line := range lines {
@@ -23,6 +23,8 @@ func service(lines ...string) *plan.Service {
 			switch {
 			case w == "tcp":
 				p.Protocol = state.TCP
+			case w == "sctp":
+				p.Protocol = state.SCTP
 			case w == "ipvs" || w == "unchanged":
 				ipvs, unchanged = true, w == "unchanged"
 			case strings.HasPrefix(w, "*"):
@@ -70,6 +72,9 @@ func settle(t *Tracker) {
 	t.all()
 	t.Done()
 }
+
+// Empty reports whether there is nothing to look for.
+func (s *Stale) Empty() bool { return len(s.targets.at)+len(s.unanswered.at) == 0 }
 
 // all is Stale for all namespaces.
 func (t *Tracker) all() Stale { return t.Stale(t.Waiting()...) }
@@ -333,23 +338,23 @@ func TestStaleRanges(t *testing.T) {
 func TestRangeOfPlace(t *testing.T) {
 	random, vip := rand.New(rand.NewPCG(1, 2)), netip.MustParseAddr("192.0.2.1")
 	for range 200 {
-		at := map[Frontend]bool{} // whether it is served
+		at := map[Frontend]target{}
 		for i := range uint16(20) {
 			served := Frontend{Addr: vip, Port: 1 + 10*i, EndPort: 2 + 10*i + uint16(random.IntN(9))}
 			gone := Frontend{Addr: vip, Port: uint16(1 + random.IntN(200))}
 			gone.EndPort = gone.Port + 1 + uint16(random.IntN(100))
-			at[gone], at[served] = false, true
+			at[gone], at[served] = target{removed: true}, target{}
 		}
-		x := indexOf(at, func(served *bool) bool { return *served })
+		x := indexOf(at)
 		for port := range uint16(310) {
 			want := map[bool]bool{} // whether ranges with the port are served, and are not
-			for f, served := range at {
+			for f, it := range at {
 				if f.Port <= port && port <= f.EndPort {
-					want[served] = true
+					want[!it.removed] = true
 				}
 			}
 			f, ok := x.within(Frontend{Addr: vip, Port: port})
-			if ok != (len(want) > 0) || ok && (port < f.Port || f.EndPort < port || at[f] != want[true]) {
+			if ok != (len(want) > 0) || ok && (port < f.Port || f.EndPort < port || at[f].removed == want[true]) {
 				t.Fatalf("port %d: %+v (%t), want served %t, others %t", port, f, ok, want[true], want[false])
 			}
 		}
@@ -374,5 +379,5 @@ func TestRangeUnanswered(t *testing.T) {
 
 func tcpEntry(f Flow) *entry {
 	f.TCP = true
-	return &entry{Flow: f}
+	return &entry{Flow: f, state: tcpSynSent}
 }

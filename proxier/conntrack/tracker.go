@@ -29,11 +29,11 @@ type Tracker struct {
 	services  map[state.Name][]*udpPort // as set last
 	frontends map[Frontend]*tracked     // those that a port serves, and the suspect ones
 	// suspects are those to look at, by the namespaces that changed them; "": the node did. Some may be forgotten since.
-	suspects  map[string]map[Frontend]*tracked
-	adopted   map[Frontend]bool // see Adopt
-	removed   int               // how many frontends no port serves; all of them are suspect
-	removals  map[string]*int   // those of removed that each namespace had last
-	leftOut   leftOuts
+	suspects map[string]map[Frontend]*tracked
+	adopted  map[Frontend]bool // see Adopt
+	removed  int               // how many frontends no port serves; all of them are suspect
+	removals map[string]*int   // those of removed that each namespace had last
+	looks
 	revision  uint64   // counts calls of Set
 	looked    uint64   // the revision that the last Stale covers
 	looking   []string // the namespaces that it covers
@@ -93,7 +93,7 @@ const (
 func NewTracker(former ...Frontend) *Tracker {
 	t := &Tracker{
 		services: map[state.Name][]*udpPort{}, frontends: map[Frontend]*tracked{}, suspects: map[string]map[Frontend]*tracked{}, removals: map[string]*int{},
-		leftOut: leftOuts{services: map[state.Name]*leftOut{}},
+		looks: looks{known: map[state.Name]*known{}, leftOut: map[state.Name]uint64{}, waiting: map[state.Name]*look{}},
 	}
 	for _, f := range former {
 		t.note(f, t.add(f), true, "")
@@ -118,10 +118,10 @@ func (t *Tracker) add(f Frontend) *tracked {
 	return is
 }
 
-// Set records a Service's new plan; nil: the Service is gone. When the pass does not reach the kernel, nothing has to
+// Set records a Service's new plan and its slices; nil: the Service is gone. When the pass does not reach the kernel, nothing has to
 // be undone: Done forgets only what a cleaning has looked at.
-func (t *Tracker) Set(n state.Name, p *plan.Service) {
-	t.leftOut.set(n, p, &t.revision)
+func (t *Tracker) Set(n state.Name, p *plan.Service, list ...*state.Slice) {
+	t.record(n, knownOf(p, list), &t.revision)
 	before, after := t.services[n], udpPorts(p)
 	if len(before)+len(after) == 0 {
 		return
@@ -313,17 +313,18 @@ func (t *Tracker) Waiting() (namespaces []string) {
 // Stale returns which flows have gone stale by changes of some namespaces since their last Done. The caller calls it when the
 // kernel has everything that was Set: before that, the old rules could still make flows.
 func (t *Tracker) Stale(namespaces ...string) Stale {
-	targets, found := map[Frontend]target{}, make([]int, len(namespaces))
-	for i, namespace := range namespaces {
+	targets, found := map[Frontend]target{}, counters(namespaces)
+	for namespace, n := range found {
 		for f, is := range t.suspects[namespace] {
 			if t.frontends[f] == is {
-				targets[f] = is.target(&found[i])
+				targets[f] = is.target(n)
 			}
 		}
 	}
 	t.addSuccessors(targets)
-	t.looked, t.looking, t.leftOut.looking = t.revision, namespaces, nil
-	return Stale{targets: indexOf(targets, isServed), revision: t.revision, namespaces: namespaces, found: found}
+	t.looked, t.looking = t.revision, namespaces
+	unanswered := indexOf(t.take(found))
+	return Stale{targets: indexOf(targets), unanswered: unanswered, revision: t.revision, found: found}
 }
 
 func (is *tracked) target(found *int) target {
@@ -336,10 +337,10 @@ func (is *tracked) target(found *int) target {
 // addSuccessors adds the node ports, ranges and frontends in a range that may serve flows of removed frontends by now. A cleaning
 // of another namespace may have covered them already.
 func (t *Tracker) addSuccessors(targets map[Frontend]target) {
-	at := map[rangeKey]bool{} // where frontends were removed; true: a range
+	at := map[Frontend]bool{} // by Frontend.allPorts, where frontends were removed; true: a range
 	for f, it := range targets {
 		for _, addr := range t.addresses(f) {
-			if key := (rangeKey{addr, f.TCP}); it.removed {
+			if key := f.allPorts(addr); it.removed {
 				at[key] = at[key] || f.EndPort != 0
 			}
 		}
@@ -354,7 +355,7 @@ func (t *Tracker) addSuccessors(targets map[Frontend]target) {
 		for _, addr := range t.addresses(f) {
 			one, other := f, f
 			one.Addr, other.Addr = addr, netip.Addr{}
-			if ranges, removed := at[rangeKey{addr, f.TCP}]; removed &&
+			if ranges, removed := at[f.allPorts(addr)]; removed &&
 				(ranges || f.EndPort != 0 || targets[one].removed || targets[other].removed) {
 				targets[f] = is.target(new(int))
 			}
@@ -372,13 +373,27 @@ func (t *Tracker) addresses(f Frontend) []netip.Addr {
 
 // LeftOut is Stale for connections to endpoints that were left out.
 func (t *Tracker) LeftOut(namespaces ...string) Stale {
-	t.looked, t.looking, t.leftOut.looking = t.revision, nil, namespaces
-	unanswered := indexOf(t.leftOut.unanswered(namespaces), always)
-	return Stale{unanswered: unanswered, namespaces: namespaces, found: make([]int, len(namespaces))}
+	t.looked, t.looking = t.revision, nil
+	found := counters(namespaces)
+	return Stale{unanswered: indexOf(t.takeLeftOut(found)), found: found}
+}
+
+func counters(namespaces []string) map[string]*int {
+	found := make(map[string]*int, len(namespaces))
+	for _, namespace := range namespaces {
+		found[namespace] = new(int)
+	}
+	return found
 }
 
 // WaitingLeftOut returns the namespaces of endpoints that were left out since their last Done.
-func (t *Tracker) WaitingLeftOut() []string { return t.leftOut.waiting() }
+func (t *Tracker) WaitingLeftOut() map[string]bool {
+	namespaces := map[string]bool{}
+	for n := range t.leftOut {
+		namespaces[n.Namespace] = true
+	}
+	return namespaces
+}
 
 // Doubt makes the next cleaning look at all frontends. The kernel did not have their rules for a time, because another
 // process had changed them: flows that began then lead nowhere, or to an endpoint that nobody chose.
@@ -387,6 +402,9 @@ func (t *Tracker) Doubt() {
 	delete(t.suspects, "")
 	for f, is := range t.frontends {
 		t.note(f, is, true, "")
+	}
+	for n := range t.known {
+		t.wait(n, nil)
 	}
 }
 
@@ -403,7 +421,7 @@ func (t *Tracker) Done() {
 			}
 		}
 	}
-	t.leftOut.done(t.looked)
+	t.done(t.looked)
 	t.Waiting() // forgets namespaces of which nothing waits
 	maps.DeleteFunc(t.removals, func(_ string, n *int) bool { return *n == 0 })
 	if len(t.frontends) == 0 {

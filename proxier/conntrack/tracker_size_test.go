@@ -208,7 +208,7 @@ func BenchmarkFlowAmongRanges(b *testing.B) {
 				served[Frontend{Addr: addr, Port: 2 + 2*i, EndPort: 3 + 2*i}] = target{changed: changed, found: new(int)}
 			}
 			served[Frontend{Addr: addr, Port: 1, EndPort: 65535}] = target{changed: changed, removed: true, found: new(int)}
-			s := Stale{targets: indexOf(served, isServed)}
+			s := Stale{targets: indexOf(served)}
 			flow := Flow{Dst: netip.AddrPortFrom(addr, 60_000), Reply: netip.MustParseAddrPort("10.0.0.1:1")}
 			for b.Loop() {
 				if !s.has(flow, nil) {

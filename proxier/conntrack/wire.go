@@ -40,8 +40,8 @@ const (
 	infoTCP, infoSCTP = 1, 3
 	infoState         = 1 // in both
 
-	tcpEstablished  = 3
-	sctpEstablished = 4
+	tcpSynSent, tcpEstablished      = 1, 3
+	sctpCookieWait, sctpEstablished = 2, 4 // after INIT, it is closed until the answer comes
 
 	statusSeenReply = 1 << 1 // IPS_SEEN_REPLY
 	statusAssured   = 1 << 2 // IPS_ASSURED
@@ -182,12 +182,18 @@ func (e *entry) parse(a nlmsg.Attributes) bool {
 	e.Dst = netip.AddrPortFrom(e.orig.dst, e.orig.dport)
 	e.Reply = netip.AddrPortFrom(e.reply.src, e.reply.sport)
 	e.Zone = max(e.Zone, e.orig.zone, e.reply.zone) // a zone can be set for one direction only
-	e.DNAT, e.TCP = e.status&statusDNAT != 0, e.orig.protocol == unix.IPPROTO_TCP
+	e.DNAT, e.TCP, e.SCTP = e.status&statusDNAT != 0, e.orig.protocol == unix.IPPROTO_TCP, e.orig.protocol == unix.IPPROTO_SCTP
 	return e.Dst.IsValid() && e.Reply.IsValid()
 }
 
 // answered reports whether packets came back.
 func (e *entry) answered() bool { return e.status&statusSeenReply != 0 }
+
+// opening reports whether a connection has not got further than its first packet, and waits for an answer to it. One that began
+// before the kernel tracked it, or whose answers pass this node by, may be open although no answer was seen.
+func (e *entry) opening() bool {
+	return e.TCP && e.state == tcpSynSent || e.SCTP && e.state <= sctpCookieWait
+}
 
 func (e *entry) route() Route { return Route{Protocol: e.orig.protocol, Dst: e.Dst, Reply: e.Reply} }
 

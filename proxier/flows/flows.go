@@ -73,10 +73,10 @@ const (
 	maxRetry   = time.Minute
 )
 
-// Set passes a Service's new plan to the tracker; nil: the Service is gone.
-func (c *Cleaner) Set(name state.Name, planned *plan.Service) {
+// Set passes a Service's new plan and its slices to the tracker; nil: the Service is gone.
+func (c *Cleaner) Set(name state.Name, planned *plan.Service, list ...*state.Slice) {
 	c.applied = false
-	c.tracker.Set(name, planned)
+	c.tracker.Set(name, planned, list...)
 }
 
 // RulesApplied notes that the kernel has the rules of everything that was set, and starts a cleaning if one is needed.
@@ -107,12 +107,16 @@ func (c *Cleaner) start() {
 		c.begin(c.tracker.LeftOut(urgent...), &c.urgent)
 		return
 	}
-	ready, later := c.share.ready(c.tracker.Waiting(), now)
+	waiting, look := c.tracker.Look(now)
+	for _, namespace := range c.tracker.Waiting() {
+		waiting[namespace] = true
+	}
+	ready, later := c.share.ready(waiting, now)
 	if len(ready) > 0 {
 		c.begin(c.tracker.Stale(ready...), &c.share)
 		return
 	}
-	if next = earlier(next, later); !next.IsZero() {
+	if next = earlier(earlier(next, later), look); !next.IsZero() {
 		c.retry = time.After(next.Sub(now))
 	}
 }
@@ -212,9 +216,9 @@ type shares struct {
 }
 
 // ready returns the namespaces that need not wait, and when the first one of the others need not; zero: there are none.
-func (s *shares) ready(waiting []string, now time.Time) (ready []string, next time.Time) {
+func (s *shares) ready(waiting map[string]bool, now time.Time) (ready []string, next time.Time) {
 	all := s.all.Rest(allShare, allBurst, now)
-	for _, namespace := range waiting {
+	for namespace := range waiting {
 		rest := all
 		if of := s.of[namespace]; of != nil {
 			rest = max(rest, of.Rest(cleanShare, cleanBurst, now))

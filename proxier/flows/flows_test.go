@@ -266,3 +266,65 @@ func testFewLines(t *testing.T) {
 		}
 	}
 }
+
+// TestLooksAreShared: tenants make endpoints come and go all the time, and a look takes 100 ms. There is one look in a second for all of
+// them; each is charged its part, and one whose share is used up waits while others do not. Nothing is cleaned when
+// endpoints only come.
+func TestLooksAreShared(t *testing.T) { synctest.Test(t, testLooksAreShared) }
+
+func testLooksAreShared(t *testing.T) {
+	const seconds, often = 60, 10
+	remover := &counter{of: map[string]int{}}
+	cleaner := New(Options{Remover: remover, Log: slog.New(slog.DiscardHandler)})
+	set := func(namespace string, endpoints ...byte) {
+		web, sl := state.Name{Namespace: namespace, Name: "web"}, &state.Slice{Ports: []state.SlicePort{{Port: 80}}}
+		for _, i := range endpoints {
+			sl.Endpoints = append(sl.Endpoints, state.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 0, 0, i}), Ready: true})
+		}
+		svc := &state.Service{Name: web, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Ports: []state.ServicePort{{Port: 80}}}
+		planned := new(plan.Planner).Plan(svc, []*state.Slice{sl}, &plan.Environment{IPv4: true})
+		cleaner.Set(web, &planned, sl)
+		cleaner.RulesApplied(nil)
+	}
+	pass := func(d, took time.Duration) {
+		for end := time.After(d); ; {
+			select {
+			case c := <-cleaner.Done():
+				c.Took = took
+				cleaner.Finish(c)
+			case <-cleaner.Retry():
+				cleaner.TryAgain()
+			case <-end:
+				return
+			}
+		}
+	}
+	for i := range seconds * often {
+		for tenant := range 5 {
+			set(fmt.Sprint("hostile-", tenant), byte(i%2))
+		}
+		if i%(2*often) == 0 {
+			set("shop", byte(i))
+		}
+		pass(time.Second/often, 100*time.Millisecond)
+	}
+	if most := seconds; remover.cleans > most || remover.cleans < most/2 {
+		t.Errorf("%d looks in %d seconds", remover.cleans, seconds)
+	}
+	if n, want := remover.of["shop"], seconds/2; n < want-1 {
+		t.Errorf("%d of %d changes of a quiet namespace were looked at", n, want)
+	}
+	if n, least := remover.of["hostile-0"], seconds/6; n > seconds || n < least {
+		t.Errorf("a namespace that changes all the time was looked at %d times", n)
+	}
+	set("shop", 1)
+	pass(2*maxRest, 0)
+	cleans := remover.cleans
+	for i := range byte(20) {
+		set("shop", append([]byte{1}, make([]byte, i)...)...)
+		pass(time.Second, 0)
+	}
+	if remover.cleans != cleans {
+		t.Errorf("%d looks although endpoints only came", remover.cleans-cleans)
+	}
+}
