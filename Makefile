@@ -237,7 +237,11 @@ $(VULN):
 
 .PHONY: sbom
 sbom: build ## write bin/verdict.sbom.json: the modules in bin/verdict, with versions and checksums (CycloneDX)
-	$(GO) run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX) bin -json -std -noserial -notimestamp -version '$(VERSION)' -output bin/verdict.sbom.json bin/verdict
+	GOARCH= $(GO) run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX) bin -json -std -noserial -notimestamp -version '$(VERSION)' -output $(BINARY).sbom.json $(BINARY)
+
+.PHONY: release
+release: ## write bin/release: binaries, packages, chart, image, bills of materials and checksums (VERSION=v1.2.3; RELEASE_KEY=FILE signs them)
+	VERSION='$(VERSION)' REVISION='$(REVISION)' IMAGE='$(IMAGE)' config/deploy/release.sh
 
 .PHONY: reproducible
 reproducible: ## build the latest commit twice, in different surroundings, and compare the binaries
@@ -245,6 +249,7 @@ reproducible: ## build the latest commit twice, in different surroundings, and c
 
 .PHONY: full
 full: ## run all there is, for a release: hours (root, amd64)
+	$(MAKE) release VERSION=v0.0.0-rc.0
 	$(MAKE) lint reproducible sbom test e2e demo e2e-neighbors e2e-kernels e2e-cluster
 	$(MAKE) e2e-ipvs TAGGED=
 	$(MAKE) chaos SEED=1 ROUNDS=2000

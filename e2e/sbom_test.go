@@ -22,7 +22,7 @@ func bill(t *testing.T, binary string) (path, said string, err error) {
 		t.Fatal(err)
 	}
 	version := regexp.MustCompile(`(?m)^CYCLONEDX +:= (\S+)$`).FindSubmatch(text)
-	command := regexp.MustCompile(`(?m)^\t\$\(GO\) run (\S+)@\$\(CYCLONEDX\) (bin .*) -version '\$\(VERSION\)' -output bin/verdict.sbom.json bin/verdict$`).FindSubmatch(text)
+	command := regexp.MustCompile(`(?m)^\tGOARCH= \$\(GO\) run (\S+)@\$\(CYCLONEDX\) (bin .*) -version '\$\(VERSION\)' -output \$\(BINARY\)\.sbom\.json \$\(BINARY\)$`).FindSubmatch(text)
 	if version == nil || command == nil {
 		t.Fatal("the Makefile has no command for the bill of materials")
 	}
