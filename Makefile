@@ -163,6 +163,10 @@ bench-flood: ## measure new connections and changes of others during floods of p
 bench-hostile: ## measure changes of others, connections and memory while tenants attack: 1,000 objects of 1 MB, ranges, hash tables, flows (root, 10 minutes; CHANGES=1000 ATTACK=range)
 	$(GO) test -tags e2e ./e2e/flood -run '^$$' -bench '$(if $(ATTACK),Attacks/.*$(ATTACK),Hostile|Attacks)' -benchtime 1x -timeout 60m -changes $(or $(CHANGES),300)
 
+.PHONY: bench-growth
+bench-growth: ## grow each list that a tenant can write, alone and beside each other one: a table of time and memory, and what grows too fast (5 minutes)
+	$(GO) test ./proxier -run '^$$' -bench Growth -benchtime 1x -timeout 30m
+
 .PHONY: bench-checks
 bench-checks: ## measure flows, CPU and changes of others while a tenant asks for 10,000 checks a second (root, 4 minutes)
 	$(GO) test -tags e2e ./e2e/flood -run '^$$' -bench Checks -benchtime 1x
