@@ -96,6 +96,7 @@ type Settings struct {
 	DropInvalid         bool            `flag:"drop-invalid" live:"yes" usage:"drop packets of pods that connection tracking calls invalid, which otherwise pass without translation. With --proxy-mode=iptables, it is on unless the sysctl nf_conntrack_tcp_be_liberal is 1"`
 	Fleet               bool            `flag:"fleet" usage:"other nodes have the same external addresses; continue the TCP connections of those that are gone"`
 	ExternalIPs         []string        `flag:"external-ip-cidrs" must:"cidrs" usage:"<RANGES> in which externalIPs of Services are served; empty: nowhere"`
+	LoadBalancerCIDRs   []string        `flag:"load-balancer-cidrs" live:"yes" must:"cidrs" usage:"<RANGES> that belong to Services alone: there, other ports of external and load balancer IPs refuse, and packets to addresses of nobody are dropped"`
 	ManageAddresses     string          `flag:"manage-addresses" usage:"with --manifests: <DEVICE> that gets the external and load balancer IPs of Services while one of their endpoints is good, and announces them; empty: none does"`
 
 	// BindAddress may be unspecified, which has no effect.

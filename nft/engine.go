@@ -53,6 +53,8 @@ type Options struct {
 	AffinityShare uint32
 	// Owner makes the engine the owner of its tables, if the kernel can (6.9 and newer).
 	Owner bool
+	// Circles is set if packets may circle between this node and its router: Open finds out whether the kernel sees them.
+	Circles bool
 	// Instance is the number in the stamps of the tables; 0: a random one.
 	Instance uint32
 }
@@ -73,10 +75,13 @@ func open(o Options) (*Engine, error) {
 		return nil, err
 	}
 	if o.Owner {
-		if o.Owner, err = c.SupportsOwner(); err != nil {
-			return nil, errors.Join(err, c.Close())
-		}
+		o.Owner, err = c.SupportsOwner()
 	}
+	sees, seesErr := c.SeesCircles()
+	if err = errors.Join(err, seesErr); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	o.Circles = o.Circles || !sees
 	e, err := New(c, o)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -98,7 +103,7 @@ func newEngine(k kernel.NFTables, o Options) *Engine {
 	}
 	for _, f := range program.Families() {
 		if len(o.Families) == 0 || slices.Contains(o.Families, f) {
-			e.tables = append(e.tables, table.New(f, o.AffinitySize, o.AffinityShare, o.Owner))
+			e.tables = append(e.tables, table.New(f, o.AffinitySize, program.Program{AffinityShare: o.AffinityShare, Circles: o.Circles}, o.Owner))
 		}
 	}
 	return e

@@ -75,6 +75,44 @@ func refusedProbes(f program.Family) []refusedProbe {
 	return out
 }
 
+// TestTranslatedByOthers: another table translates connections before Verdict looks at them. Those to a cluster IP are refused, and those
+// to an address in the service range that no Service has are dropped, as if nobody had translated them.
+func TestTranslatedByOthers(t *testing.T) {
+	top := newTopology(t)
+	e := top.node.engine(t)
+	globals := packetGlobals()
+	globals.ServiceCIDRs = append(globals.ServiceCIDRs, prefixes("192.0.2.5/32", "2001:db8::5/128")...) // a load balancer IP
+	e.SetGlobals(globals)
+	for _, f := range program.Families() {
+		for _, protocol := range []uint8{tcp, udp, sctp} {
+			mustSet(t, e, packetPorts(f, protocol)...)
+		}
+		rules := fmt.Sprintf("%[1]s daddr %[2]s dnat to %[3]s; %[1]s daddr %[4]s dnat to %[5]s; %[1]s daddr %[6]s dnat to %[7]s; %[1]s daddr %[8]s dnat to %[9]s",
+			f, externalIP(f, 101), serviceIP(f, 1), externalIP(f, 102), serviceIP(f, 99), externalIP(f, 103), podIP(f, "b"), externalIP(f, 104), externalIP(f, 5))
+		top.node.load(t, fmt.Sprintf(`table %s foreign {
+			chain in { type nat hook prerouting priority -101; %[2]s; }
+			chain out { type nat hook output priority -101; %[2]s; }
+		}`, f, rules))
+	}
+	mustApply(t, e)
+	for _, f := range program.Families() {
+		for _, protocol := range []uint8{tcp, udp, sctp} {
+			for _, from := range senders() {
+				for n, want := range map[byte]lab.Outcome{101: lab.Refused, 102: lab.Dropped, 103: lab.Answered, 104: lab.Unreachable} {
+					if n == 104 && from == lab.Outside {
+						continue // the way back to where the load balancer IP may be is the client itself
+					}
+					q := question(protocol, netip.AddrPortFrom(externalIP(f, n), firstPodPort))
+					if want == lab.Dropped {
+						q.Patience = impatient
+					}
+					top.expectOutcome(t, from, q, want)
+				}
+			}
+		}
+	}
+}
+
 // TestRefusedAtOnce connects 20 times to a service port without endpoints. The kernel limits the rate of ICMP errors:
 // if the refusal were one, most clients would repeat their SYN, a second later.
 func TestRefusedAtOnce(t *testing.T) {

@@ -16,7 +16,8 @@ type endpoint struct {
 	hints           state.Hints
 }
 
-// endpoints lists the endpoints of a port in a family that can get new connections. One of weight 0 cannot.
+// endpoints lists the endpoints of a port in a family that can get new connections. One of weight 0 cannot, and one in the range of
+// Services either.
 func (c *Cluster) endpoints(svc *state.Service, port *state.ServicePort, v4 bool) (list []endpoint) {
 	for _, sl := range c.Slices {
 		if sl.Service != svc.Name || (sl.Family == state.IPv4) != v4 || sl.Weight == 0 {
@@ -35,7 +36,8 @@ func (c *Cluster) endpoints(svc *state.Service, port *state.ServicePort, v4 bool
 			if e.Hints != nil {
 				is.hints = *e.Hints
 			}
-			if is.ready || is.draining {
+			inRange := slices.ContainsFunc(c.ServiceCIDRs, func(r netip.Prefix) bool { return r.Contains(e.Addr) })
+			if !inRange && (is.ready || is.draining) {
 				list = append(list, is)
 			}
 		}

@@ -106,16 +106,24 @@ func (c *Cluster) reaches(svc *state.Service, port *state.ServicePort, p Packet)
 }
 
 // unknown is the fate of a packet for no port of a Service. A cluster IP refuses what no port of it takes. An address of the
-// range of Services that no Service has gives no answer.
+// range of Services that no Service has gives no answer. A packet from outside to an external or load balancer IP would go back
+// to where it came from; all others may find whoever has the address, too.
 func (c *Cluster) unknown(p Packet) Fate {
-	dst := p.Dst.Addr()
+	dst, external := p.Dst.Addr(), false
 	for _, svc := range c.Services {
 		if slices.Contains(svc.ClusterIPs, dst) {
 			return Refused
 		}
+		external = external || inFamily(svc, dst) && (slices.Contains(svc.ExternalIPs, dst) || slices.Contains(svc.LoadBalancerIPs, dst))
 	}
-	if slices.ContainsFunc(c.ServiceCIDRs, func(r netip.Prefix) bool { return r.Contains(dst) }) {
+	switch {
+	case slices.ContainsFunc(c.ServiceCIDRs, func(r netip.Prefix) bool { return r.Contains(dst) }):
+		if external {
+			return Refused
+		}
 		return Dropped
+	case external && !c.fromPod(p) && !c.fromNode(p):
+		return Refused
 	}
 	return Passed
 }

@@ -55,6 +55,9 @@ func (c *Cluster) service(r *rand.Rand, number byte) *state.Service {
 		for n := range byte(r.IntN(3)) { // some of them are external IPs as well
 			svc.LoadBalancerIPs = append(svc.LoadBalancerIPs, address(v4, 203, number, 1+n))
 		}
+		if chance(6) { // in the range of cluster IPs
+			svc.LoadBalancerIPs = append(svc.LoadBalancerIPs, address(v4, 96, 0, 30+number))
+		}
 	}
 	if chance(2) {
 		for _, text := range []string{"198.51.100.0/25", "192.0.2.0/24", "10.0.1.0/24", "0.0.0.0/0", "2001:db8:1::/64", "2001:db8::/96", "::/0"} {
@@ -94,6 +97,9 @@ func (c *Cluster) slice(r *rand.Rand, svc *state.Service, number byte) *state.Sl
 		e := state.Endpoint{
 			Addr: address(v4, 10, svc.Name.Name[len(svc.Name.Name)-1]-'0'+1, number*16+i), Node: []string{"node-1", "node-2", ""}[r.IntN(3)],
 			Ready: !chance(3), Serving: chance(2), Terminating: chance(2),
+		}
+		if chance(12) { // a cluster IP, or an address next to one
+			e.Addr = address(v4, 96, 0, 8+byte(r.IntN(8)))
 		}
 		if hints && !chance(8) {
 			e.Hints = &state.Hints{Zones: []string{[]string{"zone-1", "zone-2"}[r.IntN(2)]}}

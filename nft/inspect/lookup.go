@@ -84,7 +84,7 @@ func (t *Tables) Related(p Packet) ([]Look, error) {
 				}
 			}
 		}
-		for _, set := range []program.SetID{program.NodePortAddresses, program.ClusterIPs} {
+		for _, set := range []program.SetID{program.NodePortAddresses, program.ClusterIPs, program.ExternalIPs} {
 			if _, _, err := v.find(set, p.Dst.AsSlice()); err != nil {
 				return err
 			}

@@ -28,6 +28,7 @@ type Packet struct {
 	DstPort   uint16
 	Interface string // by which it arrived; "": this node sends it
 	Local     bool   // the source is an address of this node
+	Returns   bool   // it would leave by Interface, which is no bridge and no VRF
 	// Original is the destination before translation; the zero value: the packet was not translated.
 	Original netip.AddrPort
 	// Balanced: IPVS changed the destination. Connection tracking does not call that a translation.
@@ -243,7 +244,9 @@ func (do *decision) take(v *expr.Verdict) {
 	case expr.VerdictJump:
 		do.chain = v.Chain
 	case expr.VerdictGoto:
-		do.chain, do.leaves = v.Chain, true
+		if do.chain, do.leaves = v.Chain, true; v.Chain == program.RefuseChain {
+			do.action = "refuse" // the rule decides
+		}
 	}
 }
 
@@ -265,7 +268,9 @@ func (w *walker) load(e expr.Any) (bool, error) {
 		if e.FlagSADDR && w.packet.Local || e.FlagDADDR && w.received {
 			kind = unix.RTN_LOCAL
 		}
-		w.put(e.Register, rule.Native(kind))
+		if w.put(e.Register, rule.Native(kind)); e.ResultOIF {
+			w.put(e.Register, map[bool][]byte{true: rule.Native(1), false: rule.Native(0)}[w.packet.Returns])
+		}
 	default:
 		return false, fmt.Errorf("%w: %T", errExpression, e)
 	}
@@ -304,6 +309,8 @@ func (w *walker) meta(e *expr.Meta) error {
 		name := make([]byte, unix.IFNAMSIZ)
 		copy(name, w.packet.Interface)
 		w.put(e.Register, name)
+	case rule.MetaIIFKind:
+		w.put(e.Register, make([]byte, unix.IFNAMSIZ)) // see Packet.Returns
 	default:
 		return fmt.Errorf("%w: meta %d", errExpression, e.Key)
 	}

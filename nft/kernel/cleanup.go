@@ -86,3 +86,9 @@ func (c *Conn) SupportsOwner() (bool, error) {
 	}
 	return true, nil
 }
+
+// SeesCircles reports whether the kernel can tell which packets leave by the device by which they came.
+func (c *Conn) SeesCircles() (bool, error) {
+	list, err := TryFeatures(c, []program.Family{program.IPv4}, []program.Feature{program.GoingBack()})
+	return err == nil && list[0].Err == nil, err
+}

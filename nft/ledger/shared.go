@@ -33,7 +33,9 @@ func newShards(l *Ledger) shards {
 }
 
 // isShared reports whether owners share the elements of a set, and the shards count the owners of each.
-func isShared(id program.SetID) bool { return id == program.ClusterIPs || id == program.Hairpin }
+func isShared(id program.SetID) bool {
+	return id == program.ClusterIPs || id == program.ExternalIPs || id == program.Hairpin
+}
 
 // of is the account that has a key of a set.
 func (s *shards) of(set program.SetID, key []byte) *Account {

@@ -62,9 +62,10 @@ func (c Chain) Shape() ChainShape {
 // UnservedChain refuses packets that no endpoint can take.
 const UnservedChain = "unserved"
 
-// refuse answers packets that match: TCP with a reset, others with an ICMP error.
-func refuse(f Family, match ...rule.Statement) []rule.Rule {
-	tcp := append(rule.Rule{rule.IsProtocol(unix.IPPROTO_TCP)}, match...)
-	others := append(rule.Rule{}, match...)
-	return []rule.Rule{append(tcp, rule.ResetTCP()), append(others, rule.Reject(f))}
+// RefuseChain is where all refusals are.
+const RefuseChain = "refuse"
+
+// refuse answers packets: TCP with a reset, others with an ICMP error.
+func refuse(f Family) []rule.Rule {
+	return []rule.Rule{{rule.IsProtocol(unix.IPPROTO_TCP), rule.ResetTCP()}, {rule.Reject(f)}}
 }

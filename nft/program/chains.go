@@ -189,19 +189,14 @@ func (p Program) filterChains() []Chain {
 	if p.Loopback {
 		list = append(list, LoopbackGuard())
 	}
-	// A translated packet has an endpoint, so only the others are checked.
-	check := rule.Rule{rule.IsNew(), rule.IsNotTranslated(), rule.Jump(UnservedChain)}
+	// Packets of established connections meet one test in each chain, and a second one on the way out of a program of this node.
+	check := rule.Rule{rule.IsNew(), rule.Jump(newConnectionsChain)}
 	// Packets of the node itself and forwarded IPv6 packets would leave the node with the scratch number. IPv4
 	// forwarding sets the field from the TOS field before this hook, and that value must stay. A bridge that calls
 	// iptables for packets between its ports forwards without that, so what no TOS gives is cleared.
 	forget := rule.Rule{rule.IsNew(), rule.IsTranslated(), rule.ClearScratch()}
-	list = append(list, Chain{Name: UnservedChain, Rules: p.Unserved()})
-	if p.Unanswered || p.DropInvalid {
-		// Packets of established connections still meet one test in each chain, and a second one on the way out of a
-		// program of this node.
-		list = append(list, p.newConnections())
-		check = rule.Rule{rule.IsNew(), rule.Jump(newConnectionsChain)}
-	}
+	list = append(list, Chain{Name: RefuseChain, Rules: refuse(p.Family)}, Chain{Name: unallocatedChain, Rules: p.unallocated()},
+		Chain{Name: UnservedChain, Rules: p.Unserved()}, p.newConnections())
 	ofOthers := check
 	if p.DropInvalid { // by the same test: others do not pay for it
 		ofOthers = rule.Rule{rule.IsNewOrInvalid(), rule.Jump(newConnectionsChain)}
@@ -210,6 +205,10 @@ func (p Program) filterChains() []Chain {
 	input, forward := []rule.Rule{ofOthers}, []rule.Rule{bridged, ofOthers}
 	if p.Family == IPv6 {
 		forward[0] = forget
+	}
+	if !p.Circles {
+		list = append(list, p.newForwarded())
+		forward[1] = rule.Rule{ofOthers[0], rule.Jump(newForwardedChain)}
 	}
 	output := []rule.Rule{forget, check}
 	if p.Unanswered {
@@ -241,17 +240,40 @@ func (p Program) Unserved() []rule.Rule {
 	if p.IPVS {
 		rules = append(rules, rule.Rule{rule.In(IPVSFrontends, frontend...), rule.ReturnNow()})
 	}
-	rules = append(rules, refuse(p.Family, rule.In(NoEndpoints, frontend...))...)
-	rules = append(rules, refuse(p.Family, atNode, rule.In(NoEndpointsNodePorts, nodePort...))...)
-	rules = append(rules, refuse(p.Family, rule.In(RangeNoEndpoints, frontend...))...)
-	// Ports of a cluster IP that no Service uses. Addresses of a Service CIDR that no Service has come last.
-	rules = append(rules, refuse(p.Family, rule.In(ClusterIPs, rule.Daddr(p.Family)))...)
-	// IPVS gets only packets to local addresses, so the addresses of its frontends are made local. A program on the
-	// node that listens on all addresses must not become reachable at these (kubernetes/kubernetes #72236). The rules
-	// are there without IPVS, too: the next process may use IPVS, and it makes addresses local before its first apply.
-	rules = append(rules, refuse(p.Family, rule.In(IPVSAddresses, rule.Daddr(p.Family)))...)
-	// An address of this node may be in a Service CIDR, too.
-	return append(rules, rule.Rule{rule.In(ServiceCIDRs, rule.Daddr(p.Family)), rule.NotToThisNode(), rule.Drop()})
+	refuse := rule.GoTo(RefuseChain)
+	return append(rules,
+		rule.Rule{rule.In(NoEndpoints, frontend...), refuse},
+		rule.Rule{atNode, rule.In(NoEndpointsNodePorts, nodePort...), refuse},
+		rule.Rule{rule.In(RangeNoEndpoints, frontend...), refuse},
+		// Ports of a cluster IP that no Service uses. Addresses of a Service CIDR that no Service has come last.
+		rule.Rule{rule.In(ClusterIPs, frontend[0]), refuse},
+		// IPVS gets only packets to local addresses, so the addresses of its frontends are made local. A program on the
+		// node that listens on all addresses must not become reachable at these (kubernetes/kubernetes #72236). The rules
+		// are there without IPVS, too: the next process may use IPVS, and it makes addresses local before its first apply.
+		rule.Rule{rule.In(IPVSAddresses, frontend[0]), refuse},
+		// An address of this node may be in a Service CIDR, too.
+		rule.Rule{rule.In(ServiceCIDRs, frontend[0]), rule.NotToThisNode(), rule.GoTo(unallocatedChain)})
+}
+
+const unallocatedChain = "unallocated"
+
+// unallocated is for addresses that belong to Services alone, and that are no cluster IPs.
+func (p Program) unallocated() []rule.Rule {
+	return []rule.Rule{{rule.In(ExternalIPs, rule.Daddr(p.Family)), rule.GoTo(RefuseChain)}, {rule.Drop()}}
+}
+
+const newForwardedChain = "new-forwarded"
+
+// newForwarded refuses packets to external and load balancer IPs that no port takes, and that leave by the device by which they came:
+// they would circle between this node and its router until their TTL ends. Such an address can belong to others as well (another
+// node, another cluster), so all others pass. So do packets that came by a bridge or a VRF: one that calls iptables carries packets
+// from port to port, such as from one virtual machine to another, and to the kernel, its ports are one device.
+func (p Program) newForwarded() Chain {
+	return Chain{Name: newForwardedChain, Rules: []rule.Rule{
+		{rule.Jump(newConnectionsChain)},
+		{rule.IsNotTranslated(), rule.In(ExternalIPs, rule.Daddr(p.Family)), rule.GoesBack(), rule.NotBy("bridge"), rule.NotBy("vrf"),
+			rule.GoTo(RefuseChain)},
+	}}
 }
 
 // Node ports on 127.0.0.1 need the sysctl route_localnet, with which the kernel also accepts packets for 127.0.0.0/8

@@ -78,6 +78,12 @@ func Features() []Feature {
 	}
 }
 
+// GoingBack is what the program can do without: see Program.Circles.
+func GoingBack() Feature {
+	return Feature{"fib daddr . iif oif", "nft_fib, nft_fib_*", filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter"),
+		one(func(Program) rule.Rule { return rule.Rule{rule.GoesBack(), rule.NotBy("vrf")} })}
+}
+
 func one(of func(Program) rule.Rule) func(Program) []rule.Rule {
 	return func(p Program) []rule.Rule { return []rule.Rule{of(p)} }
 }

@@ -52,7 +52,7 @@ func TestProbeKnowsTheProgram(t *testing.T) {
 			}
 		}
 		used := map[string]bool{}
-		for _, x := range Features() {
+		for _, x := range append(Features(), GoingBack()) {
 			rules := x.Rules(Program{Family: f})
 			kinds(rules, got)
 			for _, r := range rules {

@@ -44,7 +44,10 @@ func (p Program) newConnections() Chain {
 			rules = append(rules, append(rule.Rule{rule.IsNotTranslated(), rule.IsRepeated(), rule.In(set, rule.OriginalDaddr(p.Family))}, suspect...))
 		}
 	}
-	return Chain{Name: newConnectionsChain, Rules: append(rules, rule.Rule{rule.IsNotTranslated(), rule.Jump(UnservedChain)})}
+	// No endpoint is in a range of Services, so somebody else has translated a packet that goes there: it is like one that nobody
+	// has translated. An external IP in such a range may be served by other nodes.
+	return Chain{Name: newConnectionsChain, Rules: append(rules, rule.Rule{rule.IsNotTranslated(), rule.Jump(UnservedChain)},
+		rule.Rule{rule.IsTranslated(), rule.In(ServiceCIDRs, rule.Daddr(p.Family)), rule.NotIn(ExternalIPs, rule.Daddr(p.Family)), rule.Jump(UnservedChain)})}
 }
 
 // lateErrors drops what this node itself tells the clients of connections that were deleted. The first packets of clients

@@ -43,6 +43,7 @@ type Program struct {
 	Refusing      bool // endpoints that refuse connections are noticed
 	Fleet         bool // connections of other balancers go on here
 	DropInvalid   bool // what connection tracking calls invalid from pods is dropped
+	Circles       bool // the kernel cannot tell which packets go back to where they came from, so these circle
 
 	AffinityShare uint32 // client numbers are below it; 0: DefaultAffinityShare
 	Lengths       LengthGroups
@@ -53,6 +54,7 @@ func (p *Program) flags() []programFlag {
 	return []programFlag{
 		{"masquerade-all", &p.MasqueradeAll}, {"pod-cidrs", &p.PodCIDRs}, {"loopback", &p.Loopback}, {"ipvs", &p.IPVS},
 		{"unanswered", &p.Unanswered}, {"refusing", &p.Refusing}, {"fleet", &p.Fleet}, {"drop-invalid", &p.DropInvalid},
+		{"circles", &p.Circles},
 	}
 }
 

@@ -28,6 +28,7 @@ const (
 	TargetPorts
 	NodePortAddresses
 	ClusterIPs
+	ExternalIPs
 	ServiceCIDRs
 	PodCIDRs
 	Hairpin
@@ -158,6 +159,7 @@ func (p Program) Sets() [SetCount]Set {
 
 		NodePortAddresses: {Name: "nodeport-addresses", Key: []Type{addr}},
 		ClusterIPs:        {Name: "cluster-ips", Key: []Type{addr}},
+		ExternalIPs:       {Name: "external-ips", Key: []Type{addr}},
 		ServiceCIDRs:      {Name: "service-cidrs", Key: []Type{addr}, Interval: true},
 		PodCIDRs:          {Name: "pod-cidrs", Key: []Type{addr}, Interval: true},
 		Hairpin:           {Name: "hairpin", Key: []Type{addr, addr}},

@@ -83,6 +83,22 @@ func NotToThisNode() Statement {
 	return isLocal("fib daddr type != local", &expr.Fib{FlagDADDR: true}, expr.CmpOpNeq)
 }
 
+// GoesBack matches packets that leave by the device by which they arrived (at the hook forward: Linux 5.19).
+func GoesBack() Statement {
+	return Compare("fib daddr . mark . iif oif exists", &expr.Fib{
+		Register: FirstRegister, ResultOIF: true, FlagDADDR: true, FlagMARK: true, FlagIIF: true, FlagPRESENT: true,
+	}, nil, expr.CmpOpEq, Native(1))
+}
+
+// MetaIIFKind is NFT_META_IIFKIND, which x/sys does not have.
+const MetaIIFKind expr.MetaKey = 26
+
+// NotBy matches packets that did not arrive by a device of a kind.
+func NotBy(kind string) Statement {
+	padded := append([]byte(kind), make([]byte, unix.IFNAMSIZ-len(kind))...)
+	return Compare(fmt.Sprintf("meta iifkind != %q", kind), &expr.Meta{Key: MetaIIFKind, Register: FirstRegister}, nil, expr.CmpOpNeq, padded)
+}
+
 // TCPOnly matches TCP packets. nft does not list it before a field of TCP, which implies it.
 func TCPOnly() Statement { return Statement{Exprs: IsProtocol(unix.IPPROTO_TCP).Exprs} }
 

@@ -29,8 +29,8 @@ type Table struct {
 	stamps stamps
 }
 
-func New(f program.Family, affinitySize, affinityShare uint32, owner bool) *Table {
-	tb := &Table{form: form{Family: f, Defs: program.Program{Family: f}.Sets()}, Want: elements.New(f, affinityShare)}
+func New(f program.Family, affinitySize uint32, given program.Program, owner bool) *Table {
+	tb := &Table{form: form{Family: f, Defs: program.Program{Family: f}.Sets()}, Want: elements.New(f, given)}
 	tb.Owner.Wanted = owner
 	if affinitySize > 0 {
 		tb.Defs[program.Affinity].Size = affinitySize

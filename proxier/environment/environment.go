@@ -29,6 +29,7 @@ type Options struct {
 type Environment struct {
 	options Options
 	wide    []netip.Prefix // ranges that warnOfRanges has logged
+	shared  []netip.Prefix // ranges that ownRanges has logged
 	last    *state.Node    // the latest Node object of the API
 
 	Plan       plan.Environment
@@ -72,6 +73,7 @@ func (n *Environment) Update(env state.Environment) {
 	node, host := n.object(env.Node), lasting(env.HostAddresses)
 	named := slices.Concat(n.options.Servers, env.Connected)
 	addresses := overridden(node.Addresses, s.BindAddress)
+	own := n.ownRanges(slices.Concat(env.ServiceCIDRs, config.Prefixes(s.LoadBalancerCIDRs)), node, env.APIServers)
 	n.Shared = dataplane.Environment{
 		Globals: dataplane.Globals{
 			MasqueradeAll:     s.MasqueradeAll,
@@ -81,7 +83,7 @@ func (n *Environment) Update(env state.Environment) {
 			DropInvalid:       s.DropInvalid,
 			PodInterface:      podInterface(s),
 			PodCIDRs:          podCIDRs(s, node),
-			ServiceCIDRs:      env.ServiceCIDRs,
+			ServiceCIDRs:      own,
 			NodePortAddresses: nodePortAddresses(s.NodePortAddresses, addresses, host),
 		},
 		Withdrawn:     env.Drain != state.NotDraining,
@@ -97,6 +99,7 @@ func (n *Environment) Update(env state.Environment) {
 		IPv4:          true,
 		IPv6:          n.options.IPv6,
 		ExternalIPs:   s.ExternalIPRanges(),
+		ServiceCIDRs:  slices.DeleteFunc(slices.Clone(own), func(r netip.Prefix) bool { return !slices.Contains(env.ServiceCIDRs, r) }),
 		Draining:      env.Drain == state.Refusing,
 	}
 	n.warnOfRanges()
@@ -154,6 +157,29 @@ func (n *Environment) warnOfRanges() {
 			"ranges", wide, "remedy", "set the flag to the addresses of your load balancers")
 	}
 	n.wide = wide
+}
+
+// ownRanges returns the ranges that belong to Services alone. One that has an address of a pod, of this node or of an API server does
+// not: to cut those off would be worse than to let packets to addresses of nobody pass.
+func (n *Environment) ownRanges(ranges []netip.Prefix, node *state.Node, servers []netip.AddrPort) (own []netip.Prefix) {
+	others := slices.Concat(config.Prefixes(n.options.Settings.ClusterCIDRs), node.PodCIDRs)
+	for _, a := range slices.Concat(node.Addresses, addressesOf(servers)) {
+		others = append(others, netip.PrefixFrom(a, a.BitLen()))
+	}
+	var shared []netip.Prefix
+	for _, r := range ranges {
+		if slices.ContainsFunc(others, r.Overlaps) {
+			shared = append(shared, r)
+		} else {
+			own = append(own, r)
+		}
+	}
+	if len(shared) > 0 && !slices.Equal(shared, n.shared) {
+		n.options.Log.Warn("ranges of Services have addresses of pods, of this node or of API servers; packets to addresses there that no Service has are not dropped",
+			"ranges", shared, "remedy", "give pods and nodes addresses outside of the ServiceCIDRs and of --load-balancer-cidrs")
+	}
+	n.shared = shared
+	return own
 }
 
 // object returns the Node object, or one made from the host's main addresses when there never was one: a host without a

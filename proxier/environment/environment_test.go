@@ -114,6 +114,29 @@ func TestAddressesThatMustNotBecomeLocal(t *testing.T) {
 	}
 }
 
+// TestRangesOfServices: a range with an address of a pod, of the node or of an API server does not belong to Services alone. It is
+// logged once.
+func TestRangesOfServices(t *testing.T) {
+	var log bytes.Buffer
+	s := config.Settings{ClusterCIDRs: []string{"10.0.0.0/16"}, LoadBalancerCIDRs: []string{"203.0.113.0/24", "192.168.7.0/24"}}
+	env := New(Options{Settings: &s, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	in := state.Environment{
+		Node:         &state.Node{Addresses: addrs("192.168.7.1"), PodCIDRs: []netip.Prefix{netip.MustParsePrefix("fd00:10:1::/64")}},
+		APIServers:   servers("172.16.0.1:6443"),
+		ServiceCIDRs: config.Prefixes([]string{"10.96.0.0/16", "10.0.128.0/17", "fd00:10::/32", "172.16.0.0/24", "fd00:96::/112"}),
+	}
+	for range 2 {
+		env.Update(in)
+	}
+	got := fmt.Sprint(env.Shared.ServiceCIDRs, env.Plan.ServiceCIDRs)
+	if want := "[10.96.0.0/16 fd00:96::/112 203.0.113.0/24] [10.96.0.0/16 fd00:96::/112]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if text := log.String(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, `ranges="[10.0.128.0/17 fd00:10::/32 172.16.0.0/24 192.168.7.0/24]"`) {
+		t.Errorf("logged: %s", text)
+	}
+}
+
 // TestBindAddress: the flag replaces the address of the node in its family, and an unspecified one replaces nothing.
 func TestBindAddress(t *testing.T) {
 	tests := map[string]string{

@@ -20,16 +20,17 @@ type candidate struct {
 // endpoints are those of a Service in one family. All ports of the Service share them, because ports differ in their
 // numbers and not in their addresses.
 type endpoints struct {
-	env      *Environment
-	slices   []*state.Slice
-	members  members      // sorted by address
-	bySlice  []member     // the same by slice, if named is used
-	begins   []int        // where each slice begins in bySlice
-	some     members      // those of the slices that serve the current port
-	numbers  []uint16     // port number of the current port in each slice; 0: the slice does not serve the port
-	last     []portNumber // what numbers has, if named is used
-	named    namedPorts
-	localBad map[netip.Addr]bool // ready addresses on this node: whether they are bad at each port so far
+	env       *Environment
+	slices    []*state.Slice
+	members   members      // sorted by address
+	bySlice   []member     // the same by slice, if named is used
+	misplaced int          // how many are
+	begins    []int        // where each slice begins in bySlice
+	some      members      // those of the slices that serve the current port
+	numbers   []uint16     // port number of the current port in each slice; 0: the slice does not serve the port
+	last      []portNumber // what numbers has, if named is used
+	named     namedPorts
+	localBad  map[netip.Addr]bool // ready addresses on this node: whether they are bad at each port so far
 }
 
 // candidates are the endpoints of one Service port, sorted by address and port.
@@ -47,7 +48,7 @@ func (e *endpoints) collect(family state.Family, svc *state.Service, most int) (
 	e.named.fill(svc.Ports, e.slices)
 	e.numbers, e.last = slices.Grow(e.numbers[:0], len(e.slices))[:len(e.slices)], nil
 	clear(e.numbers)
-	e.localBad = nil
+	e.localBad, e.misplaced = nil, 0
 	e.members.list, e.begins = e.members.list[:0], e.begins[:0]
 	for i, sl := range e.slices {
 		e.begins = append(e.begins, len(e.members.list))
@@ -65,6 +66,7 @@ func (e *endpoints) collect(family state.Family, svc *state.Service, most int) (
 			}
 			m := member{slice: uint32(i), weight: svc.WeightOf(found, sl)}
 			m.flags = e.env.flagsOf(found, sl, m.weight)
+			e.misplaced += toInt(m.flags == misplaced)
 			m.hi, m.lo = numbers(found.Addr)
 			e.members.list = append(e.members.list, m)
 		}

@@ -77,6 +77,8 @@ func (x *explainer) why(c *candidate, of selection, e *state.Endpoint) string {
 	switch {
 	case of.has(c.flags):
 		return ""
+	case c.flags&misplaced != 0:
+		return "in a ServiceCIDR, whose addresses are no endpoints"
 	case c.weight == 0:
 		return "weight 0"
 	case of.all&ready != 0 && c.flags&draining != 0:

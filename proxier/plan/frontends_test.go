@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -202,6 +203,33 @@ func TestPlannerReuse(t *testing.T) {
 		equal(t, "planned again", p.Plan(in.svc, in.list, environment()), fresh)
 		equal(t, "planned before", first[len(inputs)-1-i], fresh)
 	}
+}
+
+// TestEndpointInServiceRange: an endpoint with a cluster IP or an address next to one is left out, with a Problem, and explained. Others
+// take its place. Nobody is left out where the ranges are not known.
+func TestEndpointInServiceRange(t *testing.T) {
+	list := []*state.Slice{slice("a", "10.96.0.10 @node-a", "10.96.9.9 draining", "10.0.0.1"), slice("b", "fd00:96::10")}
+	env := environment()
+	svc := service(func(s *state.Service) {
+		s.Ports[0].Protocol, list[0].Ports[0].Protocol, list[1].Ports[0].Protocol = state.UDP, state.UDP, state.UDP
+	})
+	equal(t, "without ranges", show(portOf(t, planned(svc, list, env), state.IPv4, "shop/web:http").Cluster), "10.0.0.1:8080 10.96.0.10:8080")
+	env.ServiceCIDRs = prefixes("10.96.0.0/16 fd00:96::/112")
+	got := planned(svc, list, env)
+	p4, p6 := portOf(t, got, state.IPv4, "shop/web:http"), portOf(t, got, state.IPv6, "shop/web:http")
+	equal(t, "endpoints", show(p4.Cluster)+" "+show(p6.Cluster), "10.0.0.1:8080 ")
+	equal(t, "endpoints that keep flows", fmt.Sprint(p4.Serving, p6.Serving), "[10.0.0.1:8080] []")
+	equal(t, "refusals", []serviceport.Refusal{p4.Frontends[0].Refusal, p6.Frontends[0].Refusal}, []serviceport.Refusal{serviceport.NoRefusal, serviceport.Reject})
+	equal(t, "problems", len(got.Problems), 2)
+	equal(t, "problem", got.Problems[0].Field+": "+got.Problems[0].Reason, "spec.selector: 2 endpoints (IPv4) have addresses in a ServiceCIDR, "+
+		"where nobody takes connections but Services, and are not used: name the endpoints of that Service instead")
+	var fates []string
+	var planner Planner
+	for _, f := range planner.Fates(svc, list, env) {
+		fates = append(fates, f.OutOfCluster)
+	}
+	why := "in a ServiceCIDR, whose addresses are no endpoints"
+	equal(t, "fates", fates, []string{"", why, why, why})
 }
 
 // TestRange: a range has no node port, and keeps the ports of packets. So it uses only endpoints that serve at its first port.

@@ -42,6 +42,9 @@ func TestPlanLooksAtEveryField(t *testing.T) {
 		base := input{Service: completeService(), Slices: []*state.Slice{sl}, Env: environment()}
 		base.Service.ExternalLocal = i > 0
 		sl.Endpoints[1].Node, sl.Endpoints[1].Zone = "another", "y"
+		if i == 0 {
+			base.Env.ServiceCIDRs = prefixes("10.0.0.2/32")
+		}
 		want := planned(base.Service, base.Slices, base.Env)
 		for path, changed := range fields.Each(base) {
 			path = index.ReplaceAllString(path, "")

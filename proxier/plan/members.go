@@ -31,6 +31,7 @@ const (
 	failed      // Planner.Health has it
 	bad         // failed, and counts as such: no more than a share of a pool counts
 	accepts     // failed, and accepts connections
+	misplaced   // in a range of cluster IPs, where nobody takes connections
 )
 
 // member is an endpoint address of one slice. The address is kept as two numbers, because they sort fast.
@@ -48,6 +49,9 @@ type members struct {
 }
 
 func (env *Environment) flagsOf(e *state.Endpoint, sl *state.Slice, weight uint16) (f flags) {
+	if slices.ContainsFunc(env.ServiceCIDRs, func(r netip.Prefix) bool { return r.Contains(e.Addr) }) {
+		return misplaced
+	}
 	if e.Ready || e.Serving {
 		// With publishNotReadyAddresses, endpoints are ready but not serving. They get connections, so they keep their
 		// flows.

@@ -94,6 +94,10 @@ func hasFamily(svc *state.Service, family state.Family) bool {
 // family plans all ports of the Service in one family.
 func (p *Planner) family(out *Service, family state.Family) {
 	p.room.cut.Elements += p.endpoints.collect(family, p.svc, p.Limits.members())
+	if n := p.endpoints.misplaced; n > 0 {
+		out.report("spec.selector", "%d endpoints (%s) have addresses in a ServiceCIDR, where nobody takes connections but Services, and "+
+			"are not used: name the endpoints of that Service instead", n, family.Version())
+	}
 	p.template.fill(out, family)
 	for i := range p.svc.Ports {
 		p.room.ports--

@@ -19,6 +19,8 @@ type Environment struct {
 	IPv4, IPv6 bool
 	// ExternalIPs are the ranges in which external IPs are served.
 	ExternalIPs []netip.Prefix
+	// ServiceCIDRs are the ranges of cluster IPs. No endpoint is there.
+	ServiceCIDRs []netip.Prefix
 	// Draining means that no Service takes new connections: all endpoints count as those of weight 0, and what arrives is
 	// dropped, so that its client tries again and reaches another node.
 	Draining bool

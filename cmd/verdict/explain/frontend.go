@@ -91,10 +91,11 @@ func (x *owner) otherProtocol(related []inspect.Look) (string, inspect.Look, boo
 	return fmt.Sprintf("The same port with %s is a frontend of %s.", protocol, l.Label), l, ok
 }
 
-// otherPort is for another port of a cluster IP.
+// otherPort is for another port of an address of a Service.
 func (x *owner) otherPort(related []inspect.Look) (string, inspect.Look, bool) {
-	l, ok := hit(related, func(l inspect.Look) bool { return l.Set == program.ClusterIPs })
-	return fmt.Sprintf("%s is the cluster IP of a Service that does not have this port.", x.packet.Dst), l, ok
+	l, ok := hit(related, func(l inspect.Look) bool { return l.Set == program.ClusterIPs || l.Set == program.ExternalIPs })
+	kind := map[program.SetID]string{program.ClusterIPs: "the cluster IP", program.ExternalIPs: "an external or load balancer IP"}[l.Set]
+	return fmt.Sprintf("%s is %s of a Service that does not have this port.", x.packet.Dst, kind), l, ok
 }
 
 // nodePortByIPVS finds a node port that IPVS serves. The filter chains do not look it up, because nothing refuses it.

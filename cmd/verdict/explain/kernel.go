@@ -45,6 +45,7 @@ type kernel interface {
 type route struct {
 	local bool   // to itself
 	link  string // otherwise, by this interface
+	ports bool   // which is a bridge or a VRF: one device in front of several
 	// refused: the node has no route for the address.
 	refused bool
 	source  netip.Addr // what the node uses as its own address
@@ -93,6 +94,6 @@ func (*live) Route(to netip.Addr) (r route, err error) {
 	if err != nil {
 		return r, fmt.Errorf("look up the interface of the route to %s: %w", to, err)
 	}
-	r.link = link.Attrs().Name
+	r.link, r.ports = link.Attrs().Name, link.Type() == "bridge" || link.Type() == "vrf"
 	return r, nil
 }

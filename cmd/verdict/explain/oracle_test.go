@@ -187,6 +187,9 @@ func (k *imagined) Route(to netip.Addr) (route, error) {
 	if slices.Contains(k.cluster.NodeAddrs, to) {
 		return route{local: true}, nil
 	}
+	if slices.ContainsFunc(k.cluster.PodRanges, func(r netip.Prefix) bool { return r.Contains(to) }) {
+		return route{link: "pods"}, nil
+	}
 	return route{link: "eth0"}, nil
 }
 

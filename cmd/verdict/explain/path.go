@@ -40,6 +40,11 @@ func (x *path) origin() (bool, error) {
 		if x.packet.Interface == "" {
 			how = "comes from an address to which this node has no route"
 		}
+		way, err := x.Route(x.q.dst.Addr())
+		if err != nil {
+			return false, err
+		}
+		x.packet.Returns = way.link != "" && way.link == x.packet.Interface && !way.ports
 	}
 	x.add("packet", fmt.Sprintf("%s %s.", &x.q, how))
 	return false, nil
@@ -112,12 +117,18 @@ func (x *path) at() string {
 	return netip.AddrPortFrom(x.packet.Dst, x.packet.DstPort).String() + "/" + protocolName(x.packet.Protocol)
 }
 
-// stoppedByPolicy follows a translated packet through the filter chains. Their rules let it pass.
+// stoppedByPolicy follows a translated packet through the filter chains. Their rules let it pass, unless it goes to a range of Services.
 func (x *path) stoppedByPolicy(hooks []string, end netip.AddrPort) (bool, error) {
 	for _, hook := range hooks {
 		p, err := x.walk(hook, "filter", x.toEndpoint(end))
 		if err != nil || x.droppedByPolicy(p) {
 			return true, err
+		}
+		if p.Fate != inspect.Passed {
+			x.add("refusal", fmt.Sprintf("%s is in a range of Services (a ServiceCIDR, or --load-balancer-cidrs).", end), x.rules(p)...)
+			x.Verdict = Verdict{}
+			x.end(map[bool]Outcome{true: Dropped, false: Refused}[p.Fate == inspect.Dropped], "an endpoint in a range of Services")
+			return true, nil
 		}
 	}
 	return false, nil

@@ -78,17 +78,22 @@ func (x *explainer) filteredAddress(p inspect.Passage, outcome Outcome, how stri
 	if err := x.noFrontend(); err != nil {
 		return err
 	}
-	var why string
+	why := "no Service port uses this port of a cluster IP"
 	l, ok := foundIn(p, program.IPVSAddresses)
+	own, inRange := foundIn(p, program.ServiceCIDRs)
+	external, isExternal := foundIn(p, program.ExternalIPs)
 	switch {
 	case ok:
 		why = "only frontends answer at an address that IPVS serves"
 	case outcome == Dropped:
-		l, _ = foundIn(p, program.ServiceCIDRs)
-		why = "the address is in a Service range and belongs to no Service"
+		l, why = own, "the address is in a range of Services (a ServiceCIDR, or --load-balancer-cidrs) and belongs to no Service"
+	case inRange:
+		l, why = external, "no Service port uses this port of an external or load balancer IP, whose range belongs to Services alone"
+	case isExternal:
+		l, why = external, "no Service port uses this port of an external or load balancer IP, and the packet would leave by "+
+			x.packet.Interface+", by which it came: it would circle between this node and its router"
 	default:
 		l, _ = foundIn(p, program.ClusterIPs)
-		why = "no Service port uses this port of a cluster IP"
 	}
 	x.add("refusal", fmt.Sprintf("The client gets %s, because %s.", how, why), append(evidence, x.element(l))...)
 	x.end(outcome, why)

@@ -24,13 +24,13 @@ type Contents struct {
 	builder  ledger.Builder
 }
 
-// New returns the contents of a table without service ports.
-func New(f program.Family, affinityShare uint32) *Contents {
+// New returns the contents of a table without service ports. The program has what is given, whatever the globals are.
+func New(f program.Family, given program.Program) *Contents {
 	l := ledger.New(f, comment)
 	c := &Contents{
 		Ledger: l, family: f, Ports: newServicePorts(f, l), Chains: chains.New(l), Hash: hashing.NewTables(l), answers: newAnswers(l),
 	}
-	c.settings = settings{account: l.Ranges, affinityShare: affinityShare}
+	c.settings = settings{account: l.Ranges, given: given}
 	return c
 }
 

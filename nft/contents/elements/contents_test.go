@@ -36,7 +36,7 @@ func clusterIPPort(n int, endpoints ...string) contents.Port {
 
 // TestForgetSpares: when everything is written again, the chains that no service port needs are left out.
 func TestForgetSpares(t *testing.T) {
-	c := &changing{New(program.IPv4, 0)}
+	c := &changing{New(program.IPv4, program.Program{})}
 	p := clusterIPPort(1, "10.0.0.1:80", "10.0.0.2:80")
 	p.Affinity = 90 * time.Second
 	c.apply(p)
@@ -54,7 +54,7 @@ func TestForgetSpares(t *testing.T) {
 // TestNumbersOfTablesAreKept: until the first transaction, no table gets the number of another one in an earlier process.
 func TestNumbersOfTablesAreKept(t *testing.T) {
 	for applied, want := range map[bool]uint32{false: program.FirstTable + 1, true: program.FirstTable} {
-		c := &changing{New(program.IPv4, 0)}
+		c := &changing{New(program.IPv4, program.Program{})}
 		im := NewImage()
 		im.Hashed[100] = program.FirstTable<<program.TableShift | 80
 		c.Adopt(im, nil)

@@ -29,7 +29,7 @@ func TestClassesFit(t *testing.T) {
 
 // TestNumbersUsedUp: without a number, a port refuses its clients. It does not lead to endpoints of the past.
 func TestNumbersUsedUp(t *testing.T) {
-	c := New(program.IPv4, 0)
+	c := New(program.IPv4, program.Program{})
 	port := func(n int, protocol uint8) *contents.Port {
 		return &contents.Port{Family: program.IPv4, Name: "ns/svc:" + string(rune('a'+n)), Protocol: protocol, Cluster: endpointsAt("10.0.0.1:80"),
 			Frontends: []contents.Frontend{{Addr: numberedAddr(n), Port: 80, ClusterIP: true, Pool: program.ClusterPool}}}
@@ -145,7 +145,7 @@ func TestFit(t *testing.T) {
 // TestTablesAreKept: when all hash tables are in use, who has one keeps one, with any endpoints, and with others in the same
 // transaction. There is a limit of that, too.
 func TestTablesAreKept(t *testing.T) {
-	c, w := New(program.IPv4, 0), program.NewWriter(program.IPv4)
+	c, w := New(program.IPv4, program.Program{}), program.NewWriter(program.IPv4)
 	set := func(n, endpoint int) Shortfall {
 		p := clusterIPPort(n, fmt.Sprintf("10.%d.%d.%d:80", 1+endpoint>>16, endpoint>>8&255, endpoint&255))
 		p.Method = program.SourceHash

@@ -106,8 +106,8 @@ func (p *identity) frontendRecord(b *ledger.Builder, fe *contents.Frontend, limi
 		b.Word(p.number<<1 | limit)
 		b.End()
 	}
-	if fe.ClusterIP && fe.Addr.IsValid() {
-		b.Begin(program.ClusterIPs)
+	if fe.Addr.IsValid() {
+		b.Begin(map[bool]program.SetID{true: program.ClusterIPs, false: program.ExternalIPs}[fe.ClusterIP])
 		b.Addr(fe.Addr)
 		b.End()
 	}

@@ -11,15 +11,15 @@ import (
 
 // settings are what belongs to no service port.
 type settings struct {
-	account       *ledger.Account
-	wanted        contents.Globals // the rules are always written for these
-	affinityShare uint32           // as in Options
+	account *ledger.Account
+	wanted  contents.Globals // the rules are always written for these
+	given   program.Program  // what follows from Options
 }
 
 // program is the program under the wanted globals.
 func (s *settings) program(f program.Family, lengths program.LengthGroups) program.Program {
 	p := s.wanted.Program(f)
-	p.AffinityShare, p.Lengths = s.affinityShare, lengths
+	p.AffinityShare, p.Circles, p.Lengths = s.given.AffinityShare, s.given.Circles, lengths
 	return p
 }
 

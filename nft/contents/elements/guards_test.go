@@ -2,6 +2,7 @@ package elements
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/e2e/fields"
@@ -9,7 +10,8 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// TestGlobalsReachTheProgram: the globals set every field of the program. An option sets the share of the affinity map,
+// TestGlobalsReachTheProgram: the globals set every field of the program. Options set the share of the affinity map and what the
+// kernel lacks,
 // and source ranges set the groups of lengths (TestSourceRangeGroups).
 func TestGlobalsReachTheProgram(t *testing.T) {
 	plain := program.Program{Family: program.IPv4}
@@ -19,12 +21,13 @@ func TestGlobalsReachTheProgram(t *testing.T) {
 		"Unanswered": {Unanswered: true}, "Refusing": {Refusing: true}, "Fleet": {Fleet: true},
 		"DropInvalid": {DropInvalid: true},
 	}
-	if is := New(program.IPv4, 9).Program(); is != (program.Program{Family: program.IPv4, AffinityShare: 9}) {
-		t.Errorf("the option makes the program %+v", is)
+	given := program.Program{Family: program.IPv4, AffinityShare: 9, Circles: true}
+	if is := New(program.IPv4, given).Program(); is != given {
+		t.Errorf("the options make the program %+v", is)
 	}
 	for path, changed := range fields.Each(plain) {
 		g := reached[path] // the zero Globals for a field that the test does not know
-		if is := g.Program(program.IPv4); path != "Family" && path != "AffinityShare" && path != "Lengths" && is != changed {
+		if is := g.Program(program.IPv4); !slices.Contains([]string{"Family", "AffinityShare", "Circles", "Lengths"}, path) && is != changed {
 			t.Errorf("the globals %+v make the program %+v, and nothing sets %s", g, is, path)
 		}
 	}

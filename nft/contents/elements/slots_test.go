@@ -128,7 +128,7 @@ func fewestChanges(before, want []netip.AddrPort) int {
 func TestPresentSlots(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, f := range program.Families() {
-		c, before := New(f, 0), map[string]map[netip.AddrPort]int{}
+		c, before := New(f, program.Program{}), map[string]map[netip.AddrPort]int{}
 		for step := range 300 {
 			p := contents.Port{Family: f, Name: fmt.Sprintf("ns/pool-%d:p", step%3), Protocol: 6}
 			port := uint16(80)
@@ -174,7 +174,7 @@ func TestPresentSlots(t *testing.T) {
 
 // TestComments: each element has the comment of its set, for a name of any length.
 func TestComments(t *testing.T) {
-	c := New(program.IPv4, 0)
+	c := New(program.IPv4, program.Program{})
 	p := clusterIPPort(1, "10.0.0.1:80")
 	p.Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	p.Frontends[0].Firewalled = true
