@@ -104,3 +104,35 @@ func TestEstablishedPacketsPayNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestEstablishedPackets counts the expressions that a packet of an established connection meets in the filter chains: each rule ends
+// for it at its first comparison. Look-ups are for new connections, and a translated one has one.
+func TestEstablishedPackets(t *testing.T) {
+	for _, f := range Families() {
+		p := Program{Family: f}
+		for chain, want := range map[string]int{"filter-input": 3, "filter-forward": 6, "filter-output": 6} {
+			n := 0
+			for _, r := range p.ChainNamed(chain).Rules {
+				n += 1 + slices.IndexFunc(r.Exprs(), func(e expr.Any) bool { _, compares := e.(*expr.Cmp); return compares })
+			}
+			if n != want {
+				t.Errorf("%s, %s: %d expressions, want %d", f, chain, n, want)
+			}
+		}
+		lookups := 0
+		for _, r := range append(p.ChainNamed(newConnectionsChain).Rules, p.ChainNamed(newForwardedChain).Rules...) {
+			if r[0].Text != rule.IsTranslated().Text {
+				continue // ends before it looks anything up
+			}
+			for _, e := range r.Exprs() {
+				if l, looks := e.(*expr.Lookup); looks && l.SetName == ServiceCIDRs.Name() {
+					lookups++
+					break // a translated connection is nowhere in these ranges
+				}
+			}
+		}
+		if lookups != 1 {
+			t.Errorf("%s: a translated connection looks up %d ranges of Services", f, lookups)
+		}
+	}
+}
