@@ -35,7 +35,7 @@ func RealServer(addrs []netip.Addr, root string) []Finding {
 	if slices.ContainsFunc(addrs, netip.Addr.Is4) {
 		list = append(list, s.arp()...)
 	}
-	return append(append(append(list, s.tunnels()...), s.segments()...), s.probing())
+	return append(append(append(list, s.tunnels()...), s.segments()...), readSysctls(root, false, probing)...)
 }
 
 // read lists the links and their addresses.
@@ -184,14 +184,11 @@ func (s *realServer) segmentsOf(r *netlink.Route, headers int) Finding {
 	return f
 }
 
-// probing reports whether TCP finds out by itself that its segments are too large for the path.
-func (s *realServer) probing() Finding {
-	f := Finding{Check: "net.ipv4.tcp_mtu_probing", Status: OK, Detail: "segments that are too large for the path get smaller"}
-	if text, _ := os.ReadFile(filepath.Join(s.root, "net/ipv4/tcp_mtu_probing")); strings.TrimSpace(string(text)) == "0" {
-		f.Status, f.Detail = Warning, "0: in a fleet, packet too big may reach another balancer than that of the connection, and the download hangs"
-		f.Remedy = "sysctl -w net.ipv4.tcp_mtu_probing=1, and write it into /etc/sysctl.d, unless FLEET.md names something else that the fleet does"
-	}
-	return f
+// probing lets TCP find out by itself that its segments are too large for the path.
+var probing = sysctl{
+	name: "net.ipv4.tcp_mtu_probing", wrong: "0", status: Warning,
+	consequence: "in a fleet, packet too big may reach another balancer than that of the connection, and the download hangs",
+	remedy:      "sysctl -w net.ipv4.tcp_mtu_probing=1, and write it into /etc/sysctl.d, unless the fleet does something else that FLEET.md names",
 }
 
 // tunnels reports tunnels that unpack nothing.

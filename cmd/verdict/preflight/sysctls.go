@@ -55,9 +55,10 @@ var sysctls = []sysctl{
 
 // Sysctls reports those with a value that is in the way on a host, which may have IPv6 only. The root is /proc/sys, except in
 // tests.
-func Sysctls(root string, ipv6Only bool) []Finding {
-	var list []Finding
-	for _, s := range sysctls {
+func Sysctls(root string, ipv6Only bool) []Finding { return readSysctls(root, ipv6Only, sysctls...) }
+
+func readSysctls(root string, ipv6Only bool, settings ...sysctl) (list []Finding) {
+	for _, s := range settings {
 		text, err := os.ReadFile(filepath.Join(root, strings.ReplaceAll(s.name, ".", "/")))
 		value := strings.TrimSpace(string(text))
 		switch {
@@ -93,11 +94,10 @@ func IPv6Only() bool { return reachable() == [2]bool{false, true} }
 // Routes reports addresses of Services to which this host has no route. The kernel looks for one before the rules translate what
 // the host itself sends. Without addresses, two for documentation stand for all.
 func Routes(services []netip.Addr) (list []Finding) {
-	if has := reachable(); services == nil {
-		for i, text := range []string{"192.0.2.1", "2001:db8::1"} {
-			if has[i] {
-				services = append(services, netip.MustParseAddr(text))
-			}
+	known := len(services) > 0
+	for i, text := range []string{"192.0.2.1", "2001:db8::1"} {
+		if !known && reachable()[i] {
+			services = append(services, netip.MustParseAddr(text))
 		}
 	}
 	for _, a := range services {
