@@ -98,7 +98,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", name, found[name], status)
 		}
 	}
-	if detail := found["kube-proxy"].Detail; !strings.Contains(detail, "table ip6 kube-proxy") || !strings.Contains(detail, "1 chains of iptables-nft") {
+	if detail := found["kube-proxy"].Detail; !strings.Contains(detail, "table ip6 kube-proxy") || !strings.Contains(detail, "1 chain of iptables-nft") {
 		t.Errorf("kube-proxy: %s", detail)
 	}
 	for name, chain := range map[string]string{"Cilium": "chain CILIUM_FORWARD, device cilium_host", "kube-router": "chain KUBE-ROUTER-SERVICES, device kube-dummy-if"} {
