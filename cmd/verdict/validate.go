@@ -56,19 +56,20 @@ which the manifests will be run.`,
 		if err != nil {
 			return err
 		}
-		err = o.Write(cmd.OutOrStdout(), list, func(out io.Writer) (err error) {
-			for i := 0; i < len(list) && err == nil; i++ {
-				_, err = fmt.Fprintln(out, list[i])
-			}
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("write problems: %w", err)
+		err = o.Write(cmd.OutOrStdout(), list, func(out io.Writer) error { return writeLines(out, list) })
+		if err == nil && len(list) > 0 {
+			err = fmt.Errorf("validate: %s in %q", state.Plural(len(list), "problem"), args)
 		}
-		if len(list) > 0 {
-			return fmt.Errorf("validate: %s in %q", state.Plural(len(list), "problem"), args)
-		}
-		return nil
+		return err
 	}
 	return cmd
+}
+
+func writeLines[T any](out io.Writer, list []T) error {
+	for i := range list {
+		if _, err := fmt.Fprintln(out, list[i]); err != nil {
+			return fmt.Errorf("write problems: %w", err)
+		}
+	}
+	return nil
 }
