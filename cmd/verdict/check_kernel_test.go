@@ -74,7 +74,7 @@ func TestCheck(t *testing.T) {
 	ns.Must(t, "table ip nat { chain KUBE-SERVICES { }; }; table ip6 kube-proxy { }; "+
 		"table ip filter { chain CILIUM_FORWARD { }; chain KUBE-ROUTER-SERVICES { }; }", "nft", "-f", "-")
 	ns.MustDo(t, func() error {
-		return ns.Sysctl("net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0", "net.ipv6.conf.all.disable_ipv6=1")
+		return ns.Sysctl("net.ipv6.conf.all.disable_ipv6=1")
 	})
 	listener := exec.Command(binary, "run", "--manifests="+t.TempDir(), "--backend=nft", "--metrics-bind-address=")
 	if err := ns.Start(listener); err != nil {
@@ -85,8 +85,10 @@ func TestCheck(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("Verdict is not recognized: %+v", found["--healthz-bind-address"])
 		}
-		found, exit = check(t, ns, "--backend=ipvs", "--ipvs-fallback=false", "--manifests=/does/not/exist")
+		found, _ = check(t, ns, "--backend=nft", "--manifests=/does/not/exist")
 	}
+	ns.MustDo(t, func() error { return ns.Sysctl("net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0") }) // a daemon sets them at its start
+	found, exit = check(t, ns, "--backend=ipvs", "--ipvs-fallback=false", "--manifests=/does/not/exist")
 	want := map[string]preflight.Status{
 		"kernel": preflight.OK, "nf_tables": preflight.OK, "IPVS": preflight.Error, "kube-proxy": preflight.Warning,
 		"Cilium": preflight.Warning, "kube-router": preflight.Warning, "--healthz-bind-address": preflight.OK,

@@ -156,7 +156,7 @@ func TestInterferenceIsOnlyReported(t *testing.T) {
 	ns.Must(t, "", "nft", "delete", "table", "ip", "verdict")
 	d.wait(t, "another process changed the tables of Verdict")
 	time.Sleep(checkPeriod + time.Second)
-	if list := ns.Must(t, "", "nft", "list", "ruleset"); strings.Contains(list, "table ip verdict") {
+	if list := ns.Must(t, "", "nft", "list", "ruleset"); strings.Contains(list, "table ip verdict {") {
 		t.Errorf("the table was written again:\n%s", list)
 	}
 }
@@ -164,6 +164,9 @@ func TestInterferenceIsOnlyReported(t *testing.T) {
 // TestOwnerOfTheTables: other processes cannot change the tables while the proxy runs, and its successor adopts them.
 func TestOwnerOfTheTables(t *testing.T) {
 	ns, dir := netns.New(t), t.TempDir()
+	if err := ns.Sysctl("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"); err != nil { // Verdict records no others
+		t.Fatal(err)
+	}
 	writeManifest(t, dir, "busy.yaml", strings.Replace(balanced, "{verdict-proxy.github.io/scheduler: wlc}", "{}", 1))
 	for range 2 {
 		d := runDaemon(t, ns, dir)

@@ -43,7 +43,7 @@ func newNeighborhood(t *testing.T) *neighborhood {
 		n.node.Quiet(), n.neighbor.Quiet(), netns.Connect(n.node, "eth0", n.neighbor, "eth0"),
 		n.node.AddAddress("eth0", netip.MustParsePrefix(nodeAddress+"/24")),
 		n.neighbor.AddAddress("eth0", netip.MustParsePrefix("192.0.2.2/24")),
-		n.neighbor.Sysctl(routeLocalnet + "=1"),
+		n.neighbor.Sysctl(routeLocalnet + "=1"), n.node.Sysctl("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"),
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -61,6 +61,7 @@ func TestUnit(t *testing.T) {
 		{"Service", "ExecReload", "/usr/local/bin/verdict reload", "it waits, and says what became of it"},
 		{"Service", "Restart", "on-failure", "a node without its proxy is of no use"},
 		{"Service", "RestartPreventExitStatus", "2", "exit code 2 says that the flags are wrong"},
+		{"Service", "ExecStartPre", "-+" + strings.Replace(got["Service"]["ExecStart"], " run ", " run --init-only ", 1), "RestartPreventExitStatus is not for this command"},
 		{"Service", "Environment", "GOTRACEBACK=crash", "a panic must not look like wrong flags"},
 		{"Unit", "StartLimitIntervalSec", "0", "systemd would give up after five failures"},
 		{"Service", "AmbientCapabilities", got["Service"]["CapabilityBoundingSet"], "an ordinary user gets no others"},

@@ -1,4 +1,5 @@
-// Package ipvs prepares IPVS on this host: modules, schedulers, sysctls and timeouts. Package ipvsctl has the engine.
+// Package ipvs prepares IPVS on this host: modules, schedulers, sysctls and timeouts. It also has the host forward packets, which
+// both engines need. Package ipvsctl has the engine.
 package ipvs
 
 import (
@@ -6,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,11 +19,17 @@ import (
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
 )
 
-// Open finds out what IPVS can do on this host. The engine is nil if IPVS has nothing to do.
+// Open has the host forward packets, and finds out what IPVS can do. The engine is nil if IPVS has nothing to do.
 func Open(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, dataplane.Scheduling, error) {
+	for _, f := range program.Families() {
+		if err := forward(f, log); err != nil {
+			log.Warn("this host forwards no packets; connections through it time out", "family", f.Version(), "error", logging.OneLine(err))
+		}
+	}
 	if err := checkScheduler(s.DefaultScheduler); err != nil {
 		return nil, dataplane.Scheduling{}, err
 	}
@@ -135,9 +144,13 @@ func probeIPVS(s *config.Settings, options ipvsctl.Options, log *slog.Logger) (i
 
 // setIPVSSysctls sets the sysctls without which IPVS connections would fail. It returns an error if it cannot set one.
 func setIPVSSysctls(s *config.Settings, log *slog.Logger) error {
-	list := append(ipvsctl.Sysctls(s.IPVS.StrictARP), forwarding)
+	return setSysctls(append(ipvsctl.Sysctls(s.IPVS.StrictARP), forwarding(program.IPv4)), log)
+}
+
+// setSysctls sets what differs, and records it before.
+func setSysctls(list []ipvsctl.Sysctl, log *slog.Logger) error {
 	if err := recordSysctls(list); err != nil {
-		return fmt.Errorf("record the sysctls before they are set for IPVS: %w", err)
+		return fmt.Errorf("record the sysctls before they are set: %w", err)
 	}
 	changes, err := ipvsctl.SetSysctls(ipvsctl.ProcSys, list)
 	logChanges(log, changes)
@@ -187,13 +200,45 @@ func CleanUp(log *slog.Logger) error {
 	return nil
 }
 
-// Sysctls that Verdict sets for IPVS go back with --cleanup. Before it sets them, it records their former values in the
+// Sysctls that Verdict sets here go back with --cleanup. Before it sets them, it records their former values in the
 // comment of a table, as "name=value name=value". The kernel keeps both for the same time. What is in the record
 // already is the former value, whatever the sysctl has now.
 
-// forwarding is what kube-proxy sets in mode ipvs as well.
-var forwarding = ipvsctl.Sysctl{
-	Name: "net.ipv4.ip_forward", Value: "1", Reason: "this node forwards nothing to pods and other nodes",
+// forwarding is the sysctl without which the kernel drops packets of a family that are not for this host. kube-proxy sets that of
+// IPv4 in mode ipvs as well.
+func forwarding(f program.Family) ipvsctl.Sysctl {
+	s := ipvsctl.Sysctl{Name: "net.ipv4.ip_forward", Value: "1", Reason: "this node forwards nothing to pods and other nodes"}
+	if f == program.IPv6 {
+		s.Name = "net.ipv6.conf.all.forwarding"
+	}
+	return s
+}
+
+// Forwards reports whether this host forwards packets of a family, and which sysctl says so. Without the family, there is none.
+func Forwards(f program.Family) (sysctl string, is bool) {
+	sysctl = forwarding(f).Name
+	value, err := nodesetup.ReadSysctl(sysctl)
+	return sysctl, err != nil || value != "0"
+}
+
+// forward has this host forward packets of a family. A router accepts router advertisements, and keeps the routes that it has from
+// them, only if accept_ra is 2.
+func forward(f program.Family, log *slog.Logger) error {
+	if _, is := Forwards(f); is {
+		return nil
+	}
+	var files []string
+	if f == program.IPv6 {
+		files, _ = filepath.Glob(ipvsctl.ProcSys + "/net/ipv6/conf/*/accept_ra") // the pattern is right
+	}
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil && string(text) == "1\n" {
+			if err := os.WriteFile(file, []byte("2"), 0); err != nil {
+				return nodesetup.Refused(fmt.Errorf("keep the routes from router advertisements before forwarding is on: %w", err))
+			}
+		}
+	}
+	return setSysctls([]ipvsctl.Sysctl{forwarding(f)}, log)
 }
 
 // recordSysctls adds the settings that differ to the record.
@@ -232,13 +277,13 @@ func RestoreSysctls(successor bool, log *slog.Logger) error {
 		name, value, _ := strings.Cut(word, "=")
 		formers[name] = value
 	}
-	for _, s := range append(ipvsctl.Sysctls(true), forwarding) {
+	for _, s := range append(ipvsctl.Sysctls(true), forwarding(program.IPv4), forwarding(program.IPv6)) {
 		former, found := formers[s.Name]
 		now, err := nodesetup.ReadSysctl(s.Name)
 		if !found || err != nil || now != s.Value {
 			continue
 		}
-		errs = append(errs, nodesetup.WriteSysctl(s.Name, former, "IPVS of Verdict is gone", log))
+		errs = append(errs, nodesetup.WriteSysctl(s.Name, former, "Verdict is gone", log))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err // the record stays for the next attempt

@@ -5,12 +5,15 @@ package ipvs
 import (
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
+	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // TestSysctlsGoBack: settings for IPVS get their former values back, also after two starts, and except for those that
@@ -31,7 +34,7 @@ func TestSysctlsGoBack(t *testing.T) {
 		if err := ns.Sysctl(ignore+"=2", announce+"=0", forward+"=0"); err != nil {
 			return err
 		}
-		list := slices.Concat(ipvsctl.Sysctls(true)[3:], []ipvsctl.Sysctl{forwarding})
+		list := slices.Concat(ipvsctl.Sysctls(true)[3:], []ipvsctl.Sysctl{forwarding(program.IPv4)})
 		for _, when := range []string{"the first start", "the second start"} {
 			if err := recordSysctls(list); err != nil {
 				return err
@@ -56,6 +59,46 @@ func TestSysctlsGoBack(t *testing.T) {
 	})
 }
 
+// TestForwarding: a fresh host forwards packets of both families when the daemon or --init-only has run, whether or not IPVS can be
+// used, and keeps its routes from router advertisements. A cleanup gives both sysctls their former values back.
+func TestForwarding(t *testing.T) {
+	ns := netns.New(t)
+	const advertised = "net.ipv6.conf.lo.accept_ra"
+	expect := func(when string, want bool, accepts string) {
+		t.Helper()
+		for _, f := range program.Families() {
+			if sysctl, is := Forwards(f); is != want {
+				t.Errorf("%s: %s says that it forwards: %t, want %t", when, sysctl, is, want)
+			}
+		}
+		if got, err := nodesetup.ReadSysctl(advertised); err != nil || got != accepts {
+			t.Errorf("%s: %s is %s, %v; want %s", when, advertised, got, err, accepts)
+		}
+	}
+	ns.MustDo(t, func() error {
+		err := ns.Sysctl("net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0", advertised+"=1")
+		if err != nil {
+			return err
+		}
+		expect("a fresh host", false, "1")
+		s := config.Default()
+		s.Backend = config.BackendNFT
+		var log strings.Builder
+		for range 2 {
+			if _, _, err := Open(&s, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+				return err
+			}
+			expect("after a start", true, "2")
+		}
+		if n := strings.Count(log.String(), "kernel setting changed"); n != 2 || strings.Contains(log.String(), "WARN") {
+			t.Errorf("the log has %d changes, want 2:\n%s", n, log.String())
+		}
+		err = RestoreSysctls(false, slog.New(slog.DiscardHandler))
+		expect("after a cleanup", false, "2")
+		return err
+	})
+}
+
 // TestSysctlsOfASuccessor: a kube-proxy in the mode ipvs needs the same settings, so they stay, and the record goes.
 func TestSysctlsOfASuccessor(t *testing.T) {
 	ns := netns.New(t)
@@ -63,7 +106,7 @@ func TestSysctlsOfASuccessor(t *testing.T) {
 		if err := ns.Sysctl("net.ipv4.ip_forward=0"); err != nil {
 			return err
 		}
-		list := []ipvsctl.Sysctl{forwarding}
+		list := []ipvsctl.Sysctl{forwarding(program.IPv4)}
 		if err := recordSysctls(list); err != nil {
 			return err
 		}
@@ -74,7 +117,7 @@ func TestSysctlsOfASuccessor(t *testing.T) {
 			return err
 		}
 		record, err := kernel.ReadRecord(kernel.Options{})
-		if value, _ := nodesetup.ReadSysctl(forwarding.Name); value != "1" || record != "" {
+		if value, _ := nodesetup.ReadSysctl(forwarding(program.IPv4).Name); value != "1" || record != "" {
 			t.Errorf("ip_forward is %s, the record %q", value, record)
 		}
 		return err

@@ -28,13 +28,13 @@ var sysctls = []sysctl{
 	{
 		name: "net.ipv4.ip_forward", wrong: "0", status: Error,
 		consequence: "the node forwards no packets, so endpoints in IPv4 cannot be reached, except for those in its own network",
-		remedy:      "sysctl -w net.ipv4.ip_forward=1, and write it into /etc/sysctl.d; none, if the cluster has IPv6 only",
+		remedy:      "none, if Verdict has not run yet and may write sysctls: it sets this; otherwise sysctl -w net.ipv4.ip_forward=1, also in /etc/sysctl.d",
 		ipv4:        true,
 	},
 	{
 		name: "net.ipv6.conf.all.forwarding", wrong: "0", status: Warning,
 		consequence: "the node forwards no packets of IPv6, so endpoints in IPv6 cannot be reached",
-		remedy:      "sysctl -w net.ipv6.conf.all.forwarding=1, if the cluster has IPv6; with router advertisements, set accept_ra=2 before",
+		remedy:      "as for net.ipv4.ip_forward; by hand, with router advertisements, set accept_ra=2 before",
 	},
 	{
 		name: "net.ipv6.conf.all.disable_ipv6", wrong: "1", status: Warning,
