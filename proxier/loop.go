@@ -248,7 +248,13 @@ func (p *Proxier) pass() error {
 
 // finish tells everyone how a pass went, and does what waited for its end.
 func (p *Proxier) finish(pass report.Pass) {
+	if problems, changed := p.passes.problems.Report(p.store); changed {
+		p.observer.Problems(problems)
+	}
 	applied := pass.Result.Applied()
+	if applied {
+		p.passes.queue.applied() // whoever waits for a change finds its problems
+	}
 	p.pace.leaving = pass.Result.Leaving
 	if now := pass.Started.Add(pass.Duration); applied {
 		p.pace.applied(now)
@@ -260,11 +266,6 @@ func (p *Proxier) finish(pass report.Pass) {
 	p.repairs.serversDone(&pass)
 	if applied {
 		p.flows.RulesApplied(p.passes.node.Shared.NodePortAddresses)
-	}
-	if problems, changed := p.passes.problems.Report(p.store); changed {
-		p.observer.Problems(problems)
-	}
-	if applied {
 		p.repairs.repairPostponed()
 	}
 }

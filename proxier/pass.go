@@ -170,10 +170,9 @@ func (p *passer) apply(pass *report.Pass) {
 	}
 }
 
-// complete forgets the changes if the kernel has them, and completes the report.
+// complete completes the report.
 func (p *passer) complete(pass *report.Pass) {
 	if pass.Result.Applied() {
-		p.queue.applied()
 		pass.Triggers = p.triggers.Take()
 	}
 	pass.Duration = time.Since(pass.Started)

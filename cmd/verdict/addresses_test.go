@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/proxier/addresses"
 )
@@ -257,4 +258,91 @@ func TestManagedAddressesOutliveTheProcess(t *testing.T) {
 	}
 	l.await("after a clean-up")
 	stays("after a clean-up")
+}
+
+// TestOutage: when no endpoint of a Service is good, everybody who could be asked says so, and which addresses have left for it.
+// The manifests are in order, so a reload succeeds.
+func TestOutage(t *testing.T) {
+	l, dir := newLink(t), t.TempDir()
+	writeManifest(t, dir, "web.yaml", linked(onLink...))
+	writeManifest(t, dir, "other.yaml", balancer("other", "192.168.7.105", "  check: off\n"))
+	d := runDaemon(t, l.Node.Namespace, dir, "--manage-addresses=outside", "--metrics-bind-address=127.0.0.1:10249")
+	l.await("the Service has a good endpoint", onLink...)
+	l.At(t, "b").UntilAccepted(t, 8)
+	says := func(what string, wants bool, part string, command ...string) {
+		t.Helper()
+		if _, stdout, stderr := inside(t, l.Node.Namespace, command...); strings.Contains(stdout+stderr, part) != wants {
+			t.Errorf("%s: %v says %q: %t, want %t\n%s%s", what, command, part, !wants, wants, stdout, stderr)
+		}
+	}
+	each := func(what string, outage bool) {
+		t.Helper()
+		if exit, _, stderr := inside(t, l.Node.Namespace, "reload"); exit != 0 {
+			t.Errorf("%s: the reload ends with %d: %s", what, exit, stderr)
+		}
+		says(what, outage, "10.96.0.11:80", "list", "--problem")
+		says(what, outage, "but none of them is good", "explain", "10.0.1.1", "10.96.0.11:80")
+		says(what, outage, "endpoints: this host does not have 192.168.7.100: none of its ports has a good endpoint here", "explain", "10.0.1.1", "10.96.0.11:80")
+		var line string
+		l.Node.MustDo(t, func() error {
+			status, err := socket.NewClient().Status()
+			line = status.Line()
+			return err
+		})
+		if strings.HasPrefix(line, "serving 1 of 5 frontends") != outage {
+			t.Errorf("%s: the status is %q", what, line)
+		}
+		metric := `verdict_problems{field="endpoints",kind="Service"} 3`
+		if text := l.Node.Must(t, "", "curl", "-fsS", "http://127.0.0.1:10249/metrics"); strings.Contains(text, metric) != outage {
+			t.Errorf("%s: the metrics have %s: %t", what, metric, !outage)
+		}
+	}
+	each("all is well", false)
+	if err := l.Plug("b", false); err != nil {
+		t.Fatal(err)
+	}
+	l.await("the endpoint fails its check")
+	each("an outage", true)
+	d.wait(t, `field=endpoints reason="all endpoints of default/web:http fail their checks or do not answer (on-all-down is keep)"`)
+	if err := l.Plug("b", true); err != nil {
+		t.Fatal(err)
+	}
+	l.await("the endpoint is good again", onLink...)
+	each("it is over", false)
+}
+
+// TestMissingDevice: without the device, the start says once what stays where, each Service has a Problem, and nothing is said again.
+// A device that comes gets the addresses.
+func TestMissingDevice(t *testing.T) {
+	l, dir := newLink(t), t.TempDir()
+	writeManifest(t, dir, "web.yaml", linked(onLink[0]))
+	runDaemon(t, l.Node.Namespace, dir, "--manage-addresses=outside").end(syscall.SIGTERM)
+	l.await("an earlier process", onLink[0])
+	writeManifest(t, dir, "web.yaml", linked(onLink...))
+	d := runDaemon(t, l.Node.Namespace, dir, "--manage-addresses=eth7")
+	const problem = "field=spec.externalIPs reason=\"this host does not have fd00:7::100: find the device eth7: Link not found\""
+	d.wait(t, problem)
+	l.await("on the former device", onLink[0])
+	if exit, _, stderr := inside(t, l.Node.Namespace, "reload"); exit != 1 || !strings.Contains(stderr, "find the device eth7") {
+		t.Errorf("the reload ends with %d: %s", exit, stderr)
+	}
+	for range 3 { // each change of a manifest has it try again
+		writeManifest(t, dir, "more.yaml", balancer("more", "192.168.7.105", "  sourceRanges: [192.0.2.0/24]\n"))
+		inside(t, l.Node.Namespace, "reload")
+		if err := os.Remove(filepath.Join(dir, "more.yaml")); err != nil {
+			t.Fatal(err)
+		}
+		inside(t, l.Node.Namespace, "reload")
+	}
+	log := d.log.String()
+	const said = `error="find the device eth7: Link not found" stays=[192.168.7.100]`
+	if strings.Count(log, said) != 1 || strings.Count(log, problem) != 1 || strings.Contains(log, "the kernel did not make a change") {
+		t.Errorf("the log is\n%s", log)
+	}
+	l.Node.Must(t, "", "ip", "link", "add", "eth7", "type", "veth", "peer", "name", "eth8")
+	l.Node.Must(t, "", "ip", "link", "set", "eth7", "up")
+	l.await("the device is there", onLink...)
+	if exit, _, stderr := inside(t, l.Node.Namespace, "reload"); exit != 0 {
+		t.Errorf("the reload ends with %d: %s", exit, stderr)
+	}
 }

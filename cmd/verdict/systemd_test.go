@@ -126,10 +126,10 @@ func TestNotify(t *testing.T) {
 
 	writeManifest(t, dir, "more.yaml", "apiVersion: v1\nkind: [\n")
 	exit, _, stderr := inside(t, ns, "reload")
-	if want := "verdict: reload: " + filepath.Join(dir, "more.yaml") + ", line "; exit != 1 || !strings.HasPrefix(stderr, want) {
+	if want := "verdict: reload: " + filepath.Join(dir, "more.yaml") + ":2: "; exit != 1 || !strings.HasPrefix(stderr, want) {
 		t.Errorf("the reload of a broken file ends with %d and says %q, want %q", exit, stderr, want)
 	}
-	if text, _ := m.await(t, "\nREADY=1\n"); !strings.Contains(text, "endpoints; of the files, not all can be used: "+dir) || !frontendOf(t, ns, "10.96.0.2") {
+	if text, _ := m.await(t, "\nREADY=1\n"); !strings.Contains(text, "; of the files, not all can be used: "+dir) || !frontendOf(t, ns, "10.96.0.2") {
 		t.Errorf("after the reload of a broken file: %q, and the kernel has the Service: %v", text, frontendOf(t, ns, "10.96.0.2"))
 	}
 	writeManifest(t, dir, "more.yaml", diffService("more", "10.96.0.3", "type: ClusterIP", "", "10.244.0.3"))
@@ -143,6 +143,59 @@ func TestNotify(t *testing.T) {
 	}
 	if exit, _, stderr := inside(t, ns, "reload"); exit != 1 || !strings.Contains(stderr, "no daemon of Verdict answers") {
 		t.Errorf("the reload without a daemon ends with %d and says %q", exit, stderr)
+	}
+}
+
+// balancer is one in the short form at an address.
+func balancer(name, address, more string) string {
+	return `apiVersion: verdict-proxy.github.io/v1alpha1
+kind: LoadBalancer
+metadata:
+  name: ` + name + `
+spec:
+  ports: [{port: 80}]
+  addresses:
+  - ` + address + `
+  endpoints: [{address: 10.244.0.9}]
+` + more
+}
+
+// TestReloadNamesProblems: a reload fails if something in a file is not honored, and names it as the file has it. It does not matter
+// that the file was read before.
+func TestReloadNamesProblems(t *testing.T) {
+	ns, dir := netns.New(t), t.TempDir()
+	writeManifest(t, dir, "a.yaml", balancer("a", "192.0.2.10", ""))
+	writeManifest(t, dir, "web.yaml", balancer("web", "192.0.2.10", "  scheduler: wlc\n"))
+	writeManifest(t, dir, "z.yaml", diffService("z", "10.96.0.1", "externalIPs: [192.0.2.10]", "", "10.244.0.1"))
+	d := runDaemon(t, ns, dir, "--backend=nft")
+	for _, when := range []string{"after the start", "once more"} {
+		exit, _, stderr := inside(t, ns, "reload")
+		if exit != 1 {
+			t.Errorf("%s, the reload ends with %d", when, exit)
+		}
+		for _, want := range []string{
+			"web.yaml:7: LoadBalancer default/web: spec.addresses: frontend 192.0.2.10:80/tcp is taken by default/a",
+			"web.yaml:10: LoadBalancer default/web: spec.scheduler: scheduler wlc needs IPVS",
+			"z.yaml:4: Service default/z: spec.externalIPs: frontend 192.0.2.10:80/tcp is taken by default/a",
+		} {
+			if !strings.Contains(stderr, dir+"/"+want) {
+				t.Errorf("%s, the reload does not say %q:\n%s", when, want, stderr)
+			}
+		}
+	}
+	if log := d.log.String(); !strings.Contains(log, "field=spec.addresses") || strings.Contains(log, "field=status") {
+		t.Errorf("the log has fields that nobody wrote:\n%s", log)
+	}
+	for i := range 8 { // a Service each, so that the next reload would find the problems of the last one if it looked too early
+		writeManifest(t, dir, "web.yaml", balancer("web", fmt.Sprint("192.0.2.", 20+i), ""))
+		writeManifest(t, dir, "z.yaml", diffService("z", "10.96.0.1", fmt.Sprintf("externalIPs: [192.0.2.%d]", 40+i), "", "10.244.0.1"))
+		if exit, _, stderr := inside(t, ns, "reload"); exit != 0 {
+			t.Errorf("the reload of good files ends with %d: %s", exit, stderr)
+		}
+		writeManifest(t, dir, "web.yaml", balancer("web", "192.0.2.10", ""))
+		if exit, _, stderr := inside(t, ns, "reload"); exit != 1 || !strings.Contains(stderr, "taken by default/a") {
+			t.Errorf("the reload of a clash ends with %d: %s", exit, stderr)
+		}
 	}
 }
 

@@ -51,10 +51,11 @@ type box struct {
 	systemd int    // its process 1, as the test sees it
 }
 
-// newBox boots a host.
+// newBox boots a host. As on a fresh Debian, it forwards nothing.
 func newBox(t *testing.T) *box {
 	t.Helper()
 	b := &box{T: t, World: lab.New(t), root: debian(t)}
+	b.Node.MustDo(t, func() error { return b.Node.Sysctl("net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0") })
 	cmd := exec.Command("bash", "-c", boot, "boot", b.root)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -222,7 +223,7 @@ func TestOneBox(t *testing.T) {
 	if text, err := b.run("systemctl reload verdict"); err == nil {
 		t.Errorf("the reload of a broken file succeeds: %s", text)
 	}
-	if text := b.must("journalctl --no-pager -u verdict -p err"); !strings.Contains(text, "/etc/verdict/web.yaml, line 1") {
+	if text := b.must("journalctl --no-pager -u verdict -p err"); !strings.Contains(text, "/etc/verdict/web.yaml:1: ") {
 		t.Errorf("the errors of the journal do not name file and line:\n%s", text)
 	}
 	b.must("cp good /etc/verdict/web.yaml; systemctl reload verdict")
@@ -235,4 +236,15 @@ func TestOneBox(t *testing.T) {
 	await("after the watchdog", "a", "b")
 	b.must("rm -r /run/systemd/system/verdict.service.d; systemctl daemon-reload; systemctl restart verdict") // until it is ready
 	b.must("verdict drain --settle=0s --timeout=10s; systemctl is-active verdict && exit 1; [ $(systemctl show -P Result verdict) = success ]")
+	b.must("systemctl start verdict; echo VERDICT_ARGS=--no-such-flag >/etc/default/verdict")
+	const restart = "/etc/default/verdict has changed since the start of the daemon: systemctl restart verdict"
+	if text, err := b.run("verdict reload"); err == nil || !strings.Contains(text, restart) {
+		t.Errorf("after a change of the flags, the reload says %q, %v", text, err)
+	}
+	if text, err := b.run("systemctl restart verdict"); err == nil {
+		t.Errorf("the daemon starts with a wrong flag: %s", text)
+	}
+	if text := b.must("systemctl show -P ActiveState -P NRestarts verdict"); text != "0\nfailed\n" {
+		t.Errorf("with a wrong flag, state and restarts are %q", text)
+	}
 }

@@ -1,6 +1,7 @@
 package addresses
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,9 +27,13 @@ type Engine struct {
 	withdrawn  bool               // none is wanted now
 	held       map[netip.Addr]int // that Verdict has added, with the device that has them
 	foreign    map[netip.Addr]bool
-	changed    map[netip.Addr]bool // perhaps to be added or deleted
-	announcing map[netip.Addr]int  // how often
-	looked     time.Time           // zero: the addresses of the host are not known
+	changed    map[netip.Addr]bool   // perhaps to be added or deleted
+	announcing map[netip.Addr]int    // how often
+	faults     map[netip.Addr]string // why the device does not have an address that is wanted
+	news       bool                  // a fault came or went
+	gaveUp     string                // why no address is added any more; "": some are
+	absent     bool                  // the device, at the last look
+	looked     time.Time             // zero: the addresses of the host are not known
 	host       host
 }
 
@@ -57,7 +62,7 @@ type Failure struct {
 func New(device string, log *slog.Logger) *Engine {
 	return &Engine{
 		device: device, log: log, services: map[state.Name][]netip.Addr{}, wanted: map[netip.Addr]int{},
-		held: map[netip.Addr]int{}, foreign: map[netip.Addr]bool{}, changed: map[netip.Addr]bool{}, announcing: map[netip.Addr]int{},
+		held: map[netip.Addr]int{}, foreign: map[netip.Addr]bool{}, faults: map[netip.Addr]string{}, changed: map[netip.Addr]bool{}, announcing: map[netip.Addr]int{},
 		host: host{list: List},
 	}
 }
@@ -94,6 +99,34 @@ func (e *Engine) Withdraw(on bool) {
 }
 
 func (e *Engine) wants(a netip.Addr) bool { return e.wanted[a] > 0 && !e.withdrawn }
+
+// Missing says that the device does not have an address, and why: the engine knows if there is no other reason. It returns nothing
+// if the device has the address or is about to get it, and if nobody wants addresses.
+func (e *Engine) Missing(a netip.Addr, why string) string {
+	why = cmp.Or(e.gaveUp, why, e.faults[a])
+	if why == "" || e.device == "" && e.gaveUp == "" || e.withdrawn {
+		return ""
+	}
+	return fmt.Sprintf("this host does not have %s: %s", a, why)
+}
+
+// Changed returns the Services with addresses if Missing may say something else than before.
+func (e *Engine) Changed() []state.Name {
+	if !e.news {
+		return nil
+	}
+	e.news = false
+	return slices.Collect(maps.Keys(e.services))
+}
+
+// fault notes why an address could not be added; nil: it was.
+func (e *Engine) fault(a netip.Addr, err error) {
+	before := e.faults[a]
+	if delete(e.faults, a); err != nil {
+		e.faults[a] = err.Error()
+	}
+	e.news = e.news || e.faults[a] != before
+}
 
 // Remove deletes addresses that are not wanted any more.
 func (e *Engine) Remove() (failures []Failure) {
@@ -134,6 +167,7 @@ func (e *Engine) missing() (list []netip.Addr) {
 		switch wants := e.wants(a); {
 		case held == wants || wants && e.foreign[a]:
 			delete(e.changed, a)
+			e.fault(a, nil)
 		case wants:
 			list = append(list, a)
 		}
@@ -142,7 +176,7 @@ func (e *Engine) missing() (list []netip.Addr) {
 }
 
 // Add adds addresses that are wanted, and announces them.
-func (e *Engine) Add() (failures []Failure) {
+func (e *Engine) Add() []Failure {
 	if len(e.missing()) == 0 {
 		return nil
 	}
@@ -153,26 +187,26 @@ func (e *Engine) Add() (failures []Failure) {
 	if len(missing) == 0 {
 		return nil
 	}
-	on, err := find(e.device)
-	if err != nil {
-		return []Failure{e.failure(missing[0], err)}
-	}
+	on, failure := find(e.device)
 	var done []netip.Addr
 	for _, a := range missing {
-		err := e.add(&on, a)
+		err := failure
+		if err == nil {
+			err = e.add(&on, a)
+		}
+		e.fault(a, err)
 		if errors.Is(err, errUnmarked) {
 			return []Failure{e.giveUp(a, err)}
 		}
 		if err != nil {
-			failures = append(failures, e.failure(a, fmt.Errorf("add it: %w", err)))
-			continue
+			continue // it is a Problem of its Services, and tried again every second
 		}
 		done = append(done, a)
 		e.held[a], e.announcing[a] = on.index, announcements
 		delete(e.changed, a)
 	}
 	e.tell("addresses added", done)
-	return append(failures, e.announce()...)
+	return e.announce()
 }
 
 var errUnmarked = errors.New("the kernel does not keep who added an address, so a restart would not know it; Linux 5.18 and newer do")
@@ -197,8 +231,7 @@ func (e *Engine) add(on *device, a netip.Addr) error {
 func (e *Engine) giveUp(a netip.Addr, err error) Failure {
 	f := e.failure(a, err)
 	f.Next = "this process adds no addresses, and does not try again"
-	e.device = ""
-	clear(e.services)
+	e.device, e.gaveUp = "", err.Error()
 	clear(e.wanted)
 	clear(e.changed)
 	return f
@@ -221,9 +254,9 @@ func (e *Engine) look(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	on, err := find(e.device)
-	if err != nil {
-		on.index = 0 // what is held elsewhere goes; what is missing is reported by Add
+	on, failure := find(e.device)
+	if failure != nil {
+		on.index = 0 // what is not wanted goes, on any device; the rest stays where it is
 	}
 	clear(e.held)
 	clear(e.foreign)
@@ -248,6 +281,12 @@ func (e *Engine) look(now time.Time) error {
 		e.changed[a] = true
 	}
 	e.looked = now
+	if before := e.absent; e.device != "" {
+		if e.absent = failure != nil; e.absent && !before {
+			e.log.Warn("the device cannot have addresses; it gets them as soon as it can, and what other devices have stays there until then",
+				"flag", "--manage-addresses", "error", failure, "stays", slices.SortedFunc(maps.Keys(e.held), netip.Addr.Compare))
+		}
+	}
 	return nil
 }
 
@@ -257,15 +296,16 @@ func (e *Engine) announce() []Failure {
 		return nil
 	}
 	on, err := find(e.device)
-	if err == nil {
-		e.noteCarrier(carrier{on.index, on.ups})
+	if err != nil {
+		return nil // look has said so
 	}
+	e.noteCarrier(carrier{on.index, on.ups})
 	switch {
 	case len(e.announcing) == 0:
 		return nil
-	case err == nil && !on.announces:
+	case !on.announces:
 		clear(e.announcing)
-	case err == nil && on.carrier:
+	case on.carrier:
 		list := slices.SortedFunc(maps.Keys(e.announcing), netip.Addr.Compare)
 		if err = on.announce(list); err != nil {
 			break

@@ -19,6 +19,8 @@ type onDevice struct {
 
 func (a *onDevice) Set(service state.Name, list []netip.Addr) { a.wanted[service] = list }
 func (a *onDevice) Withdraw(bool)                             {}
+func (a *onDevice) Missing(netip.Addr, string) string         { return "" }
+func (a *onDevice) Changed() []state.Name                     { return nil }
 func (a *onDevice) Remove() []addresses.Failure               { a.journal.note("addresses leave"); return nil }
 func (a *onDevice) Tick(time.Time) []addresses.Failure        { return nil }
 

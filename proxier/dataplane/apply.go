@@ -31,6 +31,7 @@ func (d *Dataplane) Apply() Result {
 	r.Failures = append(r.Failures, gone...)
 	if d.addresses != nil && r.Applied() {
 		r.Failures = append(r.Failures, d.addresses.Add()...)
+		r.Replan = d.addresses.Changed()
 	}
 	return r
 }
@@ -214,6 +215,7 @@ func (d *Dataplane) Tick() Result {
 	r := Result{Replan: append(d.withRoom(), d.quarantine.released(now)...)} // a repair may have made room
 	if d.addresses != nil {
 		r.Failures = d.addresses.Tick(now)
+		r.Replan = append(r.Replan, d.addresses.Changed()...)
 	}
 	if d.ipvs == nil {
 		return r

@@ -110,7 +110,9 @@ func (d *Dataplane) Set(planned *plan.Service) []state.Problem {
 	}
 	d.replace(planned.Name, old, next)
 	if d.addresses != nil {
-		d.addresses.Set(planned.Name, addressesOf(planned, d.quarantine))
+		wanted := addressesOf(planned, d.quarantine)
+		d.addresses.Set(planned.Name, wanted)
+		problems = append(problems, d.missing(planned, wanted)...)
 	}
 	return append(problems, kept.list.Problems()...)
 }

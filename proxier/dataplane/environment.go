@@ -66,6 +66,8 @@ func (e *Environment) nodePortAddresses(f program.Family, loopback bool) (out []
 type Addresses interface {
 	Set(state.Name, []netip.Addr)
 	Withdraw(bool)
+	Missing(a netip.Addr, why string) string
+	Changed() []state.Name
 	Remove() []Failure
 	Add() []Failure
 	Tick(now time.Time) []Failure
@@ -87,6 +89,23 @@ func addressesOf(planned *plan.Service, refused quarantine) (list []netip.Addr) 
 	}
 	slices.SortFunc(list, netip.Addr.Compare)
 	return slices.Compact(list)
+}
+
+// missing lists the addresses for clients outside that this host does not have, with their reasons; some of them twice.
+func (d *Dataplane) missing(planned *plan.Service, wanted []netip.Addr) (problems []state.Problem) {
+	for i := range planned.Ports {
+		for j := range planned.Ports[i].Frontends {
+			f, why := &planned.Ports[i].Frontends[j], ""
+			p := state.Problem{Kind: "Service", Object: planned.Name, Field: f.Kind.Field()}
+			if !slices.Contains(wanted, f.Addr) {
+				p.Field, why = state.FieldEndpoints, "none of its ports has a good endpoint here"
+			}
+			if p.Reason = d.addresses.Missing(f.Addr, why); p.Reason != "" && fromOutside(f) {
+				problems = append(problems, p)
+			}
+		}
+	}
+	return problems
 }
 
 // fromOutside reports whether a frontend may be served without NAT. Endpoints do not have the cluster IP, where their own

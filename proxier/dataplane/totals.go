@@ -30,11 +30,12 @@ type portCount struct {
 	pools      uint8
 	noInternal bool // the internal policy leaves no endpoint
 	noExternal bool
+	down       bool // no endpoint is good
 }
 
 // countOf counts the endpoints of a port for IPVS if it serves a frontend of the port.
 func countOf(port *plan.Port, scheduler uint8) portCount {
-	c := portCount{endpoints: uint32(max(len(port.Cluster), len(port.Local))), scheduler: scheduler, family: port.Family}
+	c := portCount{down: port.Down, endpoints: uint32(max(len(port.Cluster), len(port.Local))), scheduler: scheduler, family: port.Family}
 	for _, pool := range [][]serviceport.Endpoint{port.Cluster, port.Local} {
 		c.pools += uint8(min(len(pool), 1))
 	}
@@ -63,6 +64,7 @@ func (c *portCount) withoutRules() {
 type AllTotals struct {
 	Engines [IPVS + 1]Totals
 	NoLocal [state.IPv6 + 1]NoLocal // by state.Family
+	Down    int                     // frontends without a good endpoint
 }
 
 // add counts a port; a negative sign takes it out again.
@@ -70,6 +72,9 @@ func (t *AllTotals) add(c *portCount, sign int) {
 	for engine := range t.Engines {
 		for kind, n := range c.frontends[engine] {
 			t.Engines[engine].Frontends[kind] += sign * int(n)
+			if c.down {
+				t.Down += sign * int(n)
+			}
 		}
 	}
 	serving := &t.Engines[c.engine]

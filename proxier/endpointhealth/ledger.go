@@ -219,6 +219,7 @@ type watched struct {
 type Move struct {
 	Service   state.Name
 	Out, Back []netip.AddrPort
+	Down      bool // no endpoint is good
 }
 
 // asksAs reports whether both ask the same of the same endpoints.
@@ -232,6 +233,7 @@ func (w *watched) asksAs(o *watched) bool {
 // chosen records what a plan makes of the endpoints, and returns what has changed.
 func (w *watched) chosen(choices []plan.Choice, now time.Time) Move {
 	m := Move{Service: w.name, Out: ejected(choices, w.choices), Back: ejected(w.choices, choices)}
+	m.Down = slices.ContainsFunc(choices, func(c plan.Choice) bool { return c.Use == plan.KeptLast })
 	w.choices = choices
 	backups := slices.ContainsFunc(choices, func(c plan.Choice) bool { return c.Backup && c.Use <= plan.KeptShare }) &&
 		slices.ContainsFunc(choices, func(c plan.Choice) bool { return !c.Backup })

@@ -176,10 +176,10 @@ func TestMoves(t *testing.T) {
 		w.tell()
 		all := Move{Service: web}
 		for _, m := range w.reports[i].Moves {
-			all.Service, all.Out, all.Back = m.Service, append(all.Out, m.Out...), append(all.Back, m.Back...)
+			all.Service, all.Down, all.Out, all.Back = m.Service, m.Down, append(all.Out, m.Out...), append(all.Back, m.Back...)
 		}
-		want := Move{web, slices.Repeat([]netip.AddrPort{at(1)}, tt.out), slices.Repeat([]netip.AddrPort{at(1)}, tt.back)}
-		if all.Service != web || !slices.Equal(all.Out, want.Out) || !slices.Equal(all.Back, want.Back) {
+		want := Move{Service: web, Out: slices.Repeat([]netip.AddrPort{at(1)}, tt.out), Back: slices.Repeat([]netip.AddrPort{at(1)}, tt.back)}
+		if all.Service != web || all.Down != (tt.udp == plan.KeptLast) || !slices.Equal(all.Out, want.Out) || !slices.Equal(all.Back, want.Back) {
 			t.Errorf("%d: %+v, want %+v", i, all, want)
 		}
 	}

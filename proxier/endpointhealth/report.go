@@ -123,7 +123,11 @@ func (l *reporter) write(r *Report) {
 	for i := range r.Moves {
 		m := &r.Moves[i]
 		l.writeMove(m.Service, "endpoints do not answer or fail their check; they get no new connections", m.Out)
-		l.writeMove(m.Service, "endpoints get connections again", m.Back)
+		back := "endpoints get connections again"
+		if m.Down {
+			back = "no endpoint is good; those that fail get connections all the same (on-all-down)"
+		}
+		l.writeMove(m.Service, back, m.Back)
 	}
 }
 

@@ -83,6 +83,12 @@ func (c *candidates) count(of selection) (n int) {
 	return n
 }
 
+// down reports whether there are endpoints that could get connections, and none of them is good.
+func (c *candidates) down() bool {
+	has := func(all, not flags) bool { return c.any(selection{some: true, all: all, not: not}) }
+	return !has(ready, bad) && !has(draining, bad) && (has(ready|bad, 0) || has(draining|bad, 0))
+}
+
 // several reports whether a selection would have several endpoints if all of them were good: one that has just been left
 // out may still refuse a connection that it got before.
 func (c *candidates) several(of selection) bool {

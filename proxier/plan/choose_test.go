@@ -82,6 +82,7 @@ func TestHealthComesBeforeTopology(t *testing.T) {
 			[]string{"1", "8", "9"}, state.BackupOnly, "9", "", serviceport.Drop, 0, false, false},
 		{"all fail, those that drain, too, and there is no backup", []*state.Slice{slice("a", "10.0.0.1 draining", "10.0.0.2 gone")},
 			[]string{"1", "2"}, state.BackupOnly, "1", "", serviceport.Drop, 0, false, false},
+		{"none is ready, and those fail", []*state.Slice{slice("a", "10.0.0.1 gone")}, []string{"1"}, state.KeepAll, "", "", serviceport.Reject, 0, false, false},
 		{"all fail, those that drain, too", []*state.Slice{plain}, []string{"1", "2", "3"}, state.KeepAll, "1", "1", serviceport.NoRefusal, 0, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -103,6 +104,9 @@ func TestHealthComesBeforeTopology(t *testing.T) {
 			equal(t, "Refusal of the node port", frontendOf(t, port, NodePort).Refusal, tt.unserved)
 			equal(t, "the cluster IP is good", frontendOf(t, port, ClusterIP).Good, tt.good)
 			equal(t, "the node port is good", frontendOf(t, port, NodePort).Good, tt.goodHere)
+			down := !tt.good && tt.name != "none is ready, and those fail"
+			equal(t, "an outage", port.Down, down)
+			equal(t, "a Problem", slices.ContainsFunc(is.Problems, func(p state.Problem) bool { return p.Field == state.FieldEndpoints }), down)
 			equal(t, "good local endpoints", is.HealthCheck.LocalIPv4, tt.localGood)
 		})
 	}

@@ -14,6 +14,7 @@ import (
 // notPlanned are the fields of the input that planning leaves to others.
 var notPlanned = []string{
 	"Service.UID",                               // Events name it
+	"Service.Short",                             // Problems have its fields
 	"Service.Check",                             // package endpointhealth asks
 	"Service.AllDown",                           // it matters when no endpoint is good: TestHealthComesBeforeTopology
 	"Slices.Name.Name", "Slices.Name.Namespace", // the store needs the name

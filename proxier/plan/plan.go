@@ -119,6 +119,10 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 		Protocol:  want.Protocol,
 		Affinity:  p.svc.Affinity,
 		Balancing: p.svc.Balancing,
+		Down:      len(p.Health) > 0 && p.candidates.down(),
+	}
+	if port.Down {
+		out.report(state.FieldEndpoints, "all endpoints of %s fail their checks or do not answer (on-all-down is %s)", name, p.svc.AllDown)
 	}
 	external := want.NodePort != 0 || p.template.hasExternal()
 	var cluster, near selection

@@ -80,6 +80,7 @@ type Port struct {
 	Resets  bool // TCP connections to endpoints that Serving does not have end with their next packet
 
 	Frontends []Frontend
+	Down      bool // endpoints could get connections, but none of them is good
 	Plain     bool // nft picks endpoints at random, all alike: weights and hash tables have no room
 }
 

@@ -72,6 +72,11 @@ func (l *ProblemLog) update(o state.Object, store *state.Store) (problems []stat
 	}
 	before := l.reported[o]
 	problems = state.Bound(o, store.ProblemsOf(o), found)
+	if svc, _ := store.Service(o.Name); o.Kind == "Service" && svc != nil && svc.Short {
+		for i := range problems {
+			problems[i] = problems[i].InShortForm()
+		}
+	}
 	if slices.Equal(before, problems) {
 		return problems, false
 	}

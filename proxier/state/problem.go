@@ -19,6 +19,23 @@ type Problem struct {
 	More int
 }
 
+// FieldEndpoints is that of Problems of which the objects are not the reason: no endpoint is good at the moment.
+const FieldEndpoints = "endpoints"
+
+// InShortForm has the field of a LoadBalancer in place of that of its Service.
+func (p Problem) InShortForm() Problem {
+	if own, other := map[string]string{
+		"status.loadBalancer.ingress":                           "spec.addresses",
+		"spec.loadBalancerSourceRanges":                         "spec.sourceRanges",
+		"metadata.annotations":                                  "spec.scheduler",
+		AnnotationField(AnnotationPrefix + "health-check"):      "spec.check",
+		AnnotationField(AnnotationPrefix + "outlier-detection"): "spec.outlierDetection",
+	}[p.Field]; other {
+		p.Field = own
+	}
+	return p
+}
+
 // Compare orders Problems. It looks at every field, so that the order of a list never depends on chance.
 func (p Problem) Compare(other Problem) int {
 	return cmp.Or(

@@ -58,6 +58,7 @@ func FamilyOf(a netip.Addr) Family { return serviceport.FamilyOf(a) }
 // and reported as a Problem.
 type Service struct {
 	Name
+	Short bool // it was written in the short form
 	// Created decides between two Services that claim the same frontend: the older one gets it.
 	Created         time.Time
 	UID             UID // zero for a Service of a manifest

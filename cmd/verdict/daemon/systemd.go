@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +18,9 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/health"
+	"github.com/verdict-proxy/verdict/proxier/source/convert"
 	"github.com/verdict-proxy/verdict/proxier/source/directory"
+	"github.com/verdict-proxy/verdict/proxier/source/manifests"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -159,12 +163,19 @@ func send(name, text string) error {
 // reloader reads the configuration file and the manifests at once, because somebody asks. Both are followed anyway.
 type reloader struct {
 	config, manifests chan directory.Request // nil: there is no such file or folder
+	folder            string                 // of the manifests
+	flags             []byte                 // the content of flagsFile at the start
 	store             *state.Store
+	journal           *socket.Journal
 	turn              chan struct{} // one at a time
 }
 
-func newReloader(configFile string, s *config.Settings, store *state.Store) *reloader {
-	r := &reloader{store: store, turn: make(chan struct{}, 1)}
+// flagsFile has the flags of the unit, which sets the variable VERDICT_ARGS from it.
+const flagsFile = "/etc/default/verdict"
+
+func newReloader(configFile string, s *config.Settings, store *state.Store, journal *socket.Journal) *reloader {
+	r := &reloader{folder: s.Manifests, store: store, journal: journal, turn: make(chan struct{}, 1)}
+	r.flags, _ = os.ReadFile(flagsFile) // without the package there is none
 	if configFile != "" {
 		r.config = make(chan directory.Request)
 	}
@@ -193,7 +204,34 @@ func (r *reloader) reload(ctx context.Context) error {
 			errs = append(errs, directory.Read(ctx, files))
 		}
 	}
-	return errors.Join(append(errs, awaitKernel(ctx, r.store, anything))...)
+	errs = append(errs, awaitKernel(ctx, r.store, anything))
+	if r.manifests != nil { // the objects of a cluster have other owners
+		errs = append(errs, r.unhonored()...)
+	}
+	now, _ := os.ReadFile(flagsFile)
+	if _, isUnit := os.LookupEnv("VERDICT_ARGS"); isUnit && !bytes.Equal(now, r.flags) {
+		errs = append(errs, errors.New(flagsFile+" has changed since the start of the daemon: systemctl restart verdict"))
+	}
+	return errors.Join(errs...)
+}
+
+// unhonored lists the Problems of the manifests, without endpoints that serve nobody at the moment.
+func (r *reloader) unhonored() (errs []error) {
+	list := slices.DeleteFunc(r.journal.Found(""), func(p state.Problem) bool { return p.Field == state.FieldEndpoints || p.Kind == convert.KindFile })
+	own := state.NewStore() // it has those of files now, for which no pass is needed
+	files := manifests.New(manifests.Options{Store: own, Log: slog.New(slog.DiscardHandler)})
+	if files.Load(r.folder) != nil {
+		return nil // whoever follows the folder has returned this error
+	}
+	for _, o := range own.ChangedProblems() {
+		list = append(list, own.ProblemsOf(o)...)
+	}
+	slices.SortFunc(list, state.Problem.Compare)
+	const most = 20
+	for _, at := range files.Places(slices.Compact(list[:min(len(list), most)])) {
+		errs = append(errs, errors.New(at.String()))
+	}
+	return errs
 }
 
 func anything(c *state.Changes) bool { return c.Environment || len(c.Services) > 0 }

@@ -76,7 +76,7 @@ func TestManagerDoesNotRead(t *testing.T) {
 	proxy := health.NewProxy(health.ProxyOptions{Timeout: time.Hour, Pause: noPause, Now: time.Now})
 	s := &supervised{
 		proxy: proxy, daemon: &socket.Daemon{Journal: socket.NewJournal(), Store: state.NewStore()},
-		watchdog: time.Minute, files: newReloader("", &config.Settings{}, state.NewStore()), log: slog.New(slog.DiscardHandler),
+		watchdog: time.Minute, files: newReloader("", &config.Settings{}, state.NewStore(), nil), log: slog.New(slog.DiscardHandler),
 	}
 	s.files.store.MarkSynced()
 	for n := 0; s.notify("FILLS=1"); n++ {

@@ -1,7 +1,6 @@
 package dryrun
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,16 +104,7 @@ func (r *Renderer) Validate(paths []string) ([]manifests.Place, error) {
 	if err := r.loop.Once(); err != nil {
 		return nil, err
 	}
-	list := []manifests.Place{}
-	for _, problems := range r.problems.current {
-		for _, problem := range problems {
-			list = append(list, files.Locate(problem))
-		}
-	}
-	slices.SortFunc(list, func(a, b manifests.Place) int {
-		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.String(), b.String()))
-	})
-	return list, nil
+	return files.Places(slices.Concat(slices.Collect(maps.Values(r.problems.current))...)), nil
 }
 
 // problemPrinter observes the loop and keeps the text of problems.

@@ -47,11 +47,15 @@ func (x *explainer) translated(p *inspect.Pick) error {
 		return nil
 	}
 	x.Verdict.Outcome, x.Verdict.Endpoints = Served, ends
+	x.Verdict.NoneGood = !slices.ContainsFunc(ends, func(e netip.AddrPort) bool { known := x.known(e); return known == nil || !known.Bad })
 	way, err := x.Route(ends[0].Addr())
 	if err != nil {
 		return err
 	}
 	hooks := x.hooksAfter(way)
+	if x.unforwarded(way) {
+		return nil
+	}
 	if stopped, err := x.stoppedByPolicy(hooks, ends[0]); stopped || err != nil {
 		return err
 	}

@@ -50,6 +50,8 @@ type Verdict struct {
 	Endpoints []netip.AddrPort `json:"endpoints,omitempty"` // one of them gets the connection
 	// SourceSeen is what the endpoint sees: "client" or "node". "both": it depends on the endpoint.
 	SourceSeen string `json:"sourceSeen,omitempty"`
+	// NoneGood: all of them fail their checks, or do not answer.
+	NoneGood bool `json:"noneGood,omitempty"`
 	// Existing: the flow exists, and its entry decides.
 	Existing bool   `json:"existing,omitempty"`
 	By       string `json:"by,omitempty"` // what refuses or drops it
@@ -78,6 +80,9 @@ func (v *Verdict) say() {
 	}
 	if v.By != "" {
 		v.Text += ": " + v.By
+	}
+	if v.NoneGood {
+		v.Text += "; but none of them is good"
 	}
 	if v.Existing {
 		v.Text += ", because the flow exists; the rules see only the first packet of a flow"

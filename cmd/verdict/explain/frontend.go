@@ -21,6 +21,15 @@ func (x *owner) belongs(l inspect.Look) {
 		evidence = append(evidence, x.element(inspect.Look{Set: program.NodePortAddresses, Element: x.packet.Dst.String()}))
 	}
 	x.add("frontend", fmt.Sprintf("%s is %s of %s.", x.at(), kind, l.Label), evidence...)
+	service, _, _ := strings.Cut(l.Label, ":")
+	problems, _ := x.Problems(service) // without the daemon, nobody knows
+	var lines []string
+	for _, p := range problems {
+		lines = append(lines, p.Field+": "+p.Reason)
+	}
+	if len(lines) > 0 {
+		x.add("problems", "The daemon has reported something about the Service.", upTo(lines, maxListed)...)
+	}
 }
 
 // sourceRanges says whether the client is in the ranges of the frontend, if it has any.

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/ipvs"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/ipvsctl"
@@ -37,6 +38,8 @@ type kernel interface {
 	Server(k ipvsctl.Key) (ipvsctl.Status, bool, error)
 	// LeftOut asks the daemon about the endpoints of a Service (namespace/name).
 	LeftOut(service string) ([]socket.Endpoint, error)
+	// Problems are what the daemon says of a Service (namespace/name).
+	Problems(service string) ([]socket.Problem, error)
 	// Legacy lists the tables of iptables-legacy, whose rules cannot be read here.
 	Legacy(f program.Family) []string
 }
@@ -48,7 +51,9 @@ type route struct {
 	ports bool   // which is a bridge or a VRF: one device in front of several
 	// refused: the node has no route for the address.
 	refused bool
-	source  netip.Addr // what the node uses as its own address
+	// off is the sysctl that keeps this host from forwarding packets; "": it forwards them.
+	off    string
+	source netip.Addr // what the node uses as its own address
 }
 
 // live is the kernel of this network namespace.
@@ -68,6 +73,10 @@ func (*live) LeftOut(service string) ([]socket.Endpoint, error) {
 	return socket.NewClient().Endpoints(service)
 }
 
+func (*live) Problems(service string) ([]socket.Problem, error) {
+	return socket.NewClient().Problems(service)
+}
+
 func (*live) Legacy(f program.Family) []string {
 	name := "ip_tables_names"
 	if f == program.IPv6 {
@@ -84,6 +93,9 @@ func (*live) Route(to netip.Addr) (r route, err error) {
 		return route{refused: true}, nil
 	case err != nil || len(list) == 0:
 		return r, fmt.Errorf("look up the route to %s: %w", to, err)
+	}
+	if sysctl, is := ipvs.Forwards(program.FamilyOf(to)); !is {
+		r.off = sysctl
 	}
 	r.source, _ = netip.AddrFromSlice(list[0].Src)
 	r.source = r.source.Unmap()

@@ -199,6 +199,8 @@ func (*imagined) Server(ipvsctl.Key) (s ipvsctl.Status, found bool, err error) {
 
 func (*imagined) LeftOut(string) ([]socket.Endpoint, error) { return nil, socket.ErrNotRunning }
 
+func (*imagined) Problems(string) ([]socket.Problem, error) { return nil, nil }
+
 func (*imagined) Legacy(program.Family) []string { return nil }
 
 // noFlows has no flows to clean.

@@ -154,6 +154,17 @@ func (x *path) hooksAfter(way route) []string {
 	return []string{"forward"}
 }
 
+// unforwarded reports whether the kernel drops the packet because it forwards none, and says so.
+func (x *path) unforwarded(way route) bool {
+	if way.off == "" || x.packet.Local || way.local {
+		return false
+	}
+	x.add("forwarding", "This node forwards no packets to other hosts and pods: "+way.off+" is 0.")
+	x.Verdict = Verdict{}
+	x.end(Dropped, way.off+"=0")
+	return true
+}
+
 // found is the look-up that found what a set says about frontends.
 func found(p inspect.Passage, any ...program.Says) (inspect.Look, bool) {
 	return hit(p.Looks(), func(l inspect.Look) bool { return slices.Contains(any, l.Set.Says()) })

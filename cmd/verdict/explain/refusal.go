@@ -17,6 +17,9 @@ func (x *explainer) untranslated() error {
 		return err
 	}
 	hooks := x.hooksAfter(way)
+	if x.unforwarded(way) {
+		return nil
+	}
 	for _, hook := range hooks {
 		p, err := x.walk(hook, "filter", x.packet)
 		if err != nil {

@@ -97,7 +97,7 @@ func collect(ctx context.Context, from events, deadline time.Time) (collected, e
 // traced says what the events of a packet mean.
 func traced(number int, q question, list []inspect.TraceEvent) *TracedPacket {
 	p := &TracedPacket{Number: number, Source: q.client(), Verdict: Verdict{Outcome: Passed}}
-	masqueraded := false
+	masqueraded, translated := false, false
 	for _, e := range list {
 		if e.Src.IsValid() && e.FromTraceRule {
 			p.Source = e.Src.String()
@@ -105,7 +105,7 @@ func traced(number int, q question, list []inspect.TraceEvent) *TracedPacket {
 		if e.FromTraceRule {
 			continue
 		}
-		masqueraded = masqueraded || e.Masquerades
+		masqueraded, translated = masqueraded || e.Masquerades, translated || e.Translates && e.Verdict == "accept"
 		p.note(e)
 		p.see(q, e)
 	}
@@ -114,6 +114,9 @@ func traced(number int, q question, list []inspect.TraceEvent) *TracedPacket {
 		if masqueraded {
 			p.Verdict.SourceSeen = "node"
 		}
+	}
+	if p.Verdict.Outcome == Passed && translated {
+		p.Verdict = Verdict{Outcome: Dropped, By: "routing, as no chain sees it after its translation"}
 	}
 	p.Verdict.say()
 	return p

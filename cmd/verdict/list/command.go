@@ -102,8 +102,8 @@ With -o wide, the last column also has the connections that the frontend has had
 that were refused. With --rate, it has connections per second ("/s") and refused ones. These counters count new connections;
 nft has them for each frontend, not for each endpoint.
 
---problem lists frontends that refuse or drop clients, that have no endpoint with a weight above 0, or that IPVS should serve
-and does not.
+--problem lists frontends that refuse or drop clients, that have no good endpoint with a weight above 0, or that IPVS should
+serve and does not.
 
 Cost, with 10 endpoints for each Service: 0.2 s of CPU time for 1,000 Services, 1.3 s for 10,000, and 6 s for 50,000. With
 a filter, the command reads only the matching endpoints: 0.2 s among 10,000 Services. To count connections, it reads the

@@ -65,6 +65,7 @@ func noteOutlier(frontends []*Frontend, e *socket.Endpoint) {
 		if strings.Contains(fe.Family, "4") != at.Addr().Is4() || fe.find(at) == nil && !e.NoNew {
 			continue
 		}
-		fe.endpoint(at).Outlier = e.Remark
+		of := fe.endpoint(at)
+		of.Outlier, of.Bad = e.Remark, e.Bad
 	}
 }

@@ -72,6 +72,8 @@ type Endpoint struct {
 	// Outlier says that the endpoint is suspected, fails, is ejected, or a backup, since when and why; "":
 	// nothing of that is known.
 	Outlier string `json:"outlier,omitempty"`
+	// Bad: it is suspected, failed, or fails its check.
+	Bad bool `json:"bad,omitempty"`
 }
 
 // The engines.
@@ -103,13 +105,15 @@ func (fe *Frontend) At() string {
 // At returns address and port.
 func (e *Endpoint) At() string { return netip.AddrPortFrom(e.Address, e.Port).String() }
 
-// HasProblem reports whether some clients find no endpoint.
+// HasProblem reports whether some clients find no endpoint, or none that is good.
 func (fe *Frontend) HasProblem() bool { return fe.Refusal != "" || fe.Missing || fe.Good() == 0 }
 
-// Good counts the endpoints that get new connections.
+// Good counts the endpoints that get new connections and are not known to be bad.
 func (fe *Frontend) Good() (n int) {
 	for i := range fe.Endpoints {
-		n += min(fe.Endpoints[i].Weight, 1)
+		if !fe.Endpoints[i].Bad {
+			n += min(fe.Endpoints[i].Weight, 1)
+		}
 	}
 	return n
 }

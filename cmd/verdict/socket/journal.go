@@ -108,7 +108,7 @@ func (j *Journal) Problems(changed []state.ObjectProblems) {
 func (j *Journal) status() Status {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	s := Status{Started: j.started, Passes: j.total, LastError: j.last, Waiting: j.waiting}
+	s := Status{Started: j.started, Passes: j.total, LastError: j.last, Waiting: j.waiting, Down: j.totals.Down, Faulty: len(j.problems)}
 	for i := range j.totals.Engines {
 		s.Endpoints += j.totals.Engines[i].Endpoints
 		for _, n := range j.totals.Engines[i].Frontends {
@@ -130,8 +130,8 @@ func (j *Journal) latest() []Pass {
 	return list
 }
 
-// problemsOf lists the problems of an object (namespace/name); "": of all.
-func (j *Journal) problemsOf(name string) []Problem {
+// Found lists the problems of an object (namespace/name); "": of all.
+func (j *Journal) Found(name string) (list []state.Problem) {
 	found := state.NewTurns[state.ObjectProblems]()
 	j.mu.Lock()
 	for o, problems := range j.problems {
@@ -140,11 +140,16 @@ func (j *Journal) problemsOf(name string) []Problem {
 		}
 	}
 	j.mu.Unlock()
-	list := []Problem{}
 	for _, of, more := found.Pop(); more && len(list)+len(of.Problems) <= maxProblems; _, of, more = found.Pop() {
-		for _, p := range of.Problems {
-			list = append(list, Problem{Kind: of.Object.Kind, Object: of.Object.Name.String(), Field: p.Field, Reason: p.Reason})
-		}
+		list = append(list, of.Problems...)
+	}
+	return list
+}
+
+func (j *Journal) problemsOf(name string) []Problem {
+	list := []Problem{}
+	for _, p := range j.Found(name) {
+		list = append(list, Problem{Kind: p.Kind, Object: p.Object.String(), Field: p.Field, Reason: p.Reason})
 	}
 	slices.SortFunc(list, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))

@@ -13,7 +13,7 @@ func TestTenantHidesNoProblems(t *testing.T) {
 	j := NewJournal()
 	note := func(namespace string, n int) {
 		name := state.Name{Namespace: namespace, Name: fmt.Sprint("svc-", n)}
-		j.Problems([]state.ObjectProblems{{Object: state.Object{Kind: "Service", Name: name}, Problems: []state.Problem{{Field: "spec"}, {Field: "status"}}}})
+		j.Problems([]state.ObjectProblems{{Object: state.Object{Kind: "Service", Name: name}, Problems: []state.Problem{{Kind: "Service", Object: name, Field: "spec"}, {Kind: "Service", Object: name, Field: "status"}}}})
 	}
 	for i := range 10 * maxProblems {
 		note("tenant", i)

@@ -41,6 +41,9 @@ type Status struct {
 	// Frontends and Endpoints are what the engines serve after the latest pass.
 	Frontends int `json:"frontends"`
 	Endpoints int `json:"endpoints"`
+	// Down counts frontends of which no endpoint is good, and Faulty objects with problems.
+	Down   int `json:"frontendsDown,omitempty"`
+	Faulty int `json:"objectsWithProblems,omitempty"`
 	// Manifests is the folder of --manifests; "": an API server has the objects.
 	Manifests string `json:"manifests,omitempty"`
 	// Drain is how far the daemon has stopped serving; "": it has not begun.
@@ -59,7 +62,14 @@ func (s *Status) Line() string {
 	case s.Passes == 0:
 		return "writing the first rules"
 	}
-	line := "serving " + state.Plural(s.Frontends, "frontend") + " with " + state.Plural(s.Endpoints, "endpoint")
+	line := state.Plural(s.Frontends, "frontend") + " with " + state.Plural(s.Endpoints, "endpoint")
+	if s.Down > 0 {
+		line = fmt.Sprintf("%d of %s", s.Frontends-s.Down, line)
+	}
+	line = "serving " + line
+	if s.Faulty > 0 {
+		line += "; problems of " + state.Plural(s.Faulty, "object")
+	}
 	if s.WaitingServices > 0 {
 		line += fmt.Sprintf("; changes of %s wait", state.Plural(s.WaitingServices, "Service"))
 	}

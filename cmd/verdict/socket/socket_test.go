@@ -76,7 +76,7 @@ func TestQuestions(t *testing.T) {
 		j.PassDone(&report.Pass{Started: time.Unix(int64(i), 0), Services: i, Result: dataplane.Result{Added: i}})
 	}
 	j.Pending(time.Unix(99, 0))
-	j.Problems([]state.ObjectProblems{{Object: state.Object{Kind: "Service", Name: web}, Problems: []state.Problem{{Field: "spec.x", Reason: "wrong"}}}})
+	j.Problems([]state.ObjectProblems{{Object: state.Object{Kind: "Service", Name: web}, Problems: []state.Problem{{Kind: "Service", Object: web, Field: "spec.x", Reason: "wrong"}}}})
 
 	status, err := inside(t, ns, (*Client).Status)
 	if err != nil || status.PID != os.Getpid() || status.Passes != maxPasses+5 || status.WaitingServices != 1 || !status.Waiting.Equal(time.Unix(99, 0)) {

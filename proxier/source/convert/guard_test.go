@@ -18,13 +18,13 @@ func TestConversionFillsEveryField(t *testing.T) {
 	for _, p := range append(append(serviceProblems, sliceProblems...), nodeProblems...) {
 		t.Errorf("problem: %v", p)
 	}
-	if service.KeepsSources {
-		t.Error("a Service of Kubernetes keeps sources; only a balancer in the short form asks for that")
+	if service.KeepsSources || service.Short {
+		t.Error("a Service of Kubernetes keeps sources, or is in the short form; only a balancer in the short form asks for that")
 	}
 	if service.NoSource {
 		t.Error("source ranges are said to be unreadable, which are not")
 	}
-	service.KeepsSources, service.NoSource = true, true
+	service.KeepsSources, service.NoSource, service.Short = true, true, true
 	for name, value := range map[string]any{"Service": *service, "Slice": *slice, "Node": *node} {
 		reportZero(t, name, reflect.ValueOf(value))
 	}

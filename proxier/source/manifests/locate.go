@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -70,7 +71,7 @@ func (p Place) String() string {
 // Locate returns the place of a Problem of this source's objects. It reads the file again.
 func (m *Source) Locate(p state.Problem) Place {
 	if p.Kind == convert.KindFile {
-		at := Place{File: p.Object.Name, Line: 1, Reason: p.Reason}
+		at := Place{File: filepath.Join(m.Dir, p.Object.Name), Line: 1, Reason: p.Reason}
 		_, _ = fmt.Sscanf(p.Field, "line %d", &at.Line)
 		return at
 	}
@@ -82,13 +83,25 @@ func (m *Source) Locate(p state.Problem) Place {
 			}
 			at := Place{File: filepath.Join(m.Dir, name), Line: o.line, Object: id.String(), Field: p.Field, Reason: p.Reason}
 			if o.short {
-				at.Object, at.Field = shortform.Kind+" "+id.name.String(), shortform.Field(p.Field)
+				at.Object = shortform.Kind + " " + id.name.String()
 			}
 			at.Line += lineInside(at.File, o.line, at.Field)
 			return at
 		}
 	}
 	return Place{Object: id.String(), Field: p.Field, Reason: p.Reason}
+}
+
+// Places returns the places of Problems in the order of files and lines.
+func (m *Source) Places(problems []state.Problem) []Place {
+	list := []Place{}
+	for _, p := range problems {
+		list = append(list, m.Locate(p))
+	}
+	slices.SortFunc(list, func(a, b Place) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.String(), b.String()))
+	})
+	return list
 }
 
 // lineInside returns how many lines after the beginning of its document a field is.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -72,7 +71,7 @@ func (m *Source) Load(dir string) error {
 func (m *Source) Run(ctx context.Context) error {
 	return directory.Follow(ctx, directory.Options{
 		Dir: m.Dir, What: "manifest directory", Links: func() []string { return m.links },
-		Scan: m.scan, Unread: m.hasUnreadable, Now: m.Now, Fault: m.fault, Log: m.Log,
+		Scan: m.scan, Unread: m.hasUnreadable, Now: m.Now, Log: m.Log,
 	})
 }
 
@@ -284,23 +283,6 @@ func (m *Source) report(name string, f *file, faults []fault) {
 	}
 	f.reported = faults
 	m.Store.SetProblems(convert.KindFile, fileName(name), problems)
-}
-
-// fault names the first fault of the files that are in force, and counts the others.
-func (m *Source) fault() error {
-	var first error
-	more := -1
-	for _, name := range slices.Sorted(maps.Keys(m.files)) {
-		for _, w := range m.files[name].reported {
-			if more++; first == nil {
-				first = fmt.Errorf("%s, line %d: %s", filepath.Join(m.Dir, name), w.line, state.Printable(w.text))
-			}
-		}
-	}
-	if more > 0 {
-		return fmt.Errorf("%w (and %d more faults)", first, more)
-	}
-	return first
 }
 
 // fileName names a file in Problems, which are printed on terminals.

@@ -26,6 +26,7 @@ func (lb *LoadBalancer) Objects() (Objects, []state.Problem) {
 	spec := &lb.Spec
 	svc := &state.Service{
 		Name:         lb.Name(),
+		Short:        true,
 		Affinity:     time.Duration(spec.Affinity),
 		Balancing:    state.Balancing{Scheduler: spec.Scheduler, Flags: strings.Join(spec.SchedulerFlags, ",")},
 		KeepsSources: spec.Masquerade != nil && !*spec.Masquerade,
@@ -116,16 +117,4 @@ func (s *Spec) problems(svc *state.Service) []state.Problem {
 		}
 	}
 	return f.Problems()
-}
-
-// Field returns the field of a balancer for one of its Service, which Problems name.
-func Field(ofService string) string {
-	if own, ok := map[string]string{
-		"status.loadBalancer.ingress":   "spec.addresses",
-		"spec.loadBalancerSourceRanges": "spec.sourceRanges",
-		"metadata.annotations":          "spec.scheduler",
-	}[ofService]; ok {
-		return own
-	}
-	return ofService
 }

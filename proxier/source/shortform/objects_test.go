@@ -41,6 +41,7 @@ func TestObjects(t *testing.T) {
 	want := Objects{
 		Service: &state.Service{
 			Name:            web,
+			Short:           true,
 			LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")},
 			SourceRanges:    []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:1::/48")},
 			KeepsSources:    true,
