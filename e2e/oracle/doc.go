@@ -7,6 +7,7 @@
 // shares no code with package plan, and it is written in another way: it searches lists, again for each packet.
 //
 //	model.go     the answer
+//	flows.go     which flows go on when the cluster changes
 //	endpoints.go which endpoints may get a connection
 //	random.go    random states, and packets that matter for them
 package oracle

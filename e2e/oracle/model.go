@@ -210,6 +210,12 @@ func (c *Cluster) source(svc *state.Service, kind Kind, p Packet, use []endpoint
 // Store returns a store with the cluster, for a program under test.
 func (c *Cluster) Store() *state.Store {
 	s := state.NewStore()
+	c.WriteTo(s)
+	return s
+}
+
+// WriteTo writes the cluster into a store.
+func (c *Cluster) WriteTo(s *state.Store) {
 	s.SetNode(&state.Node{Name: c.Node, Zone: c.Zone, Addresses: c.NodeAddrs, Eligible: true}, nil)
 	s.SetHostAddresses(c.NodeAddrs)
 	s.SetServiceCIDRs(c.ServiceCIDRs)
@@ -221,5 +227,15 @@ func (c *Cluster) Store() *state.Store {
 		s.SetSlice(sl, nil)
 	}
 	s.MarkSynced()
-	return s
+}
+
+// RemoveFrom removes the Services and slices of the cluster from a store.
+func (c *Cluster) RemoveFrom(s *state.Store) {
+	for _, svc := range c.Services {
+		s.DeleteService(svc.Name)
+		s.SetHealth(svc.Name, nil)
+	}
+	for _, sl := range c.Slices {
+		s.DeleteSlice(sl.Name)
+	}
 }

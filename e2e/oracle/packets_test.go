@@ -151,17 +151,21 @@ func write(t *testing.T, node *netns.Namespace, c *oracle.Cluster) {
 	t.Helper()
 	engine, err := nft.Open(nft.Options{NetNS: node.Fd()})
 	lab.Must(t, err)
+	loop := proxier.New(proxier.Options{
+		Settings: settings(c), Store: c.Store(), Dataplane: dataplane.New(dataplane.Options{Ruleset: engine}), Flows: noFlows{},
+		Observer: silent{}, Log: slog.New(slog.DiscardHandler),
+		Primary: func() ([]netip.Addr, error) { return c.NodeAddrs, nil },
+	})
+	lab.Must(t, errors.Join(loop.Once(), engine.Close()))
+}
+
+func settings(c *oracle.Cluster) *config.Settings {
 	s := config.Default()
 	s.NodeName, s.MinSyncPeriod, s.DetectLocalMode = c.Node, 0, config.DetectClusterCIDR
 	for _, r := range c.PodRanges {
 		s.ClusterCIDRs = append(s.ClusterCIDRs, r.String())
 	}
-	loop := proxier.New(proxier.Options{
-		Settings: &s, Store: c.Store(), Dataplane: dataplane.New(dataplane.Options{Ruleset: engine}), Flows: noFlows{},
-		Observer: silent{}, Log: slog.New(slog.DiscardHandler),
-		Primary: func() ([]netip.Addr, error) { return c.NodeAddrs, nil },
-	})
-	lab.Must(t, errors.Join(loop.Once(), engine.Close()))
+	return &s
 }
 
 // noFlows removes no flows: the first packets of new connections have none.
@@ -177,3 +181,4 @@ func (silent) PassDone(report.Pass)            {}
 func (silent) Problems(report.Problems)        {}
 func (silent) FlowsCleaned([]conntrack.Result) {}
 func (silent) Repaired(report.Repair)          {}
+func (silent) AsWanted(time.Time)              {}

@@ -118,8 +118,14 @@ func (w *wire) send(t *testing.T, c *oracle.Cluster, p oracle.Packet) (out []see
 	if w.port++; w.port > lastPort {
 		w.port = firstPort
 	}
+	return w.exchange(t, c, p.Src, p.Dst.Addr(), encode(p.Src, w.port, p.Dst, uint8(p.Protocol)))
+}
+
+// exchange sends a packet and returns what the node has sent because of it.
+func (w *wire) exchange(t *testing.T, c *oracle.Cluster, src, dst netip.Addr, raw []byte) (out []seen) {
+	t.Helper()
 	w.drain(t)
-	w.put(t, c, p.Src, p.Dst.Addr(), encode(p.Src, w.port, p.Dst, uint8(p.Protocol)))
+	w.put(t, c, src, dst, raw)
 	// A packet for an address of nobody leaves through the link to the outside, and one of the node to itself through the
 	// loopback link, where an answer to the first packet may be behind it. The second one is behind that answer.
 	node := c.NodeAddrs[0]
@@ -213,14 +219,25 @@ func bigEndian(n uint16) uint16 { return n<<8 | n>>8 }
 
 const icmpEchoReply = 0 // which the kernel does not answer
 
+const tcpSYN, tcpACK = 0x2, 0x10
+
 // encode makes the first packet of a connection: a SYN, a datagram, an INIT; of ICMP, an echo reply.
 func encode(src netip.Addr, port uint16, dst netip.AddrPort, protocol uint8) []byte {
+	return encodeNumbered(src, port, dst, protocol, 0, tcpSYN)
+}
+
+// encodeNumbered is encode for any packet of a TCP connection whose ends have sent nothing but these numbers and flags.
+func encodeNumbered(src netip.Addr, port uint16, dst netip.AddrPort, protocol uint8, number uint32, flags byte) []byte {
 	var body []byte
 	at := -1 // where the checksum of TCP and UDP is
 	switch protocol {
 	case unix.IPPROTO_TCP:
 		body, at = make([]byte, 20), 16
-		body[12], body[13] = 5<<4, 2 // the length of the header; SYN
+		body[12], body[13] = 5<<4, flags // the length of the header before
+		binary.BigEndian.PutUint32(body[4:], number)
+		if flags&tcpACK != 0 {
+			binary.BigEndian.PutUint32(body[8:], 1)
+		}
 		binary.BigEndian.PutUint16(body[14:], 1<<13)
 	case unix.IPPROTO_UDP:
 		body, at = append(make([]byte, 8), "question"...), 6

@@ -11,6 +11,7 @@
 // A UDP flow is stale if the client sends to
 //   - a frontend that exists, and the flow does not go to an endpoint of this frontend whose flows are good. This includes
 //     flows that are older than the frontend and therefore not translated;
+//   - a frontend with source ranges, and the client is in none of them;
 //   - a frontend that IPVS served and does not serve any more: IPVS carried the flow's packets;
 //   - a frontend that was removed, and the flow is translated. Upstream keeps these flows (since 1.32). But a UDP flow has
 //     no end: the removed address would keep working for its clients, and a node port that moved would keep its clients.

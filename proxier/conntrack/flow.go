@@ -33,6 +33,7 @@ func (f Frontend) allPorts(at netip.Addr) Frontend {
 
 // Flow is an entry of the kernel's table, as far as it matters here.
 type Flow struct {
+	Src   netip.Addr     // the client
 	Dst   netip.AddrPort // where the client sends to
 	Reply netip.AddrPort // where the answers come from: the endpoint, or Dst itself if nothing is translated
 	DNAT  bool           // nf_tables has translated it; false for flows of IPVS

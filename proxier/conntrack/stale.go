@@ -102,6 +102,8 @@ type target struct {
 	removed bool
 	by      engine           // who serves it
 	good    []netip.AddrPort // endpoints whose flows stay, sorted
+	limited bool             // to clients of the sources, which are sorted and disjoint
+	sources []netip.Prefix
 	// Of connections without an answer, those to endpoints that are left out are deleted, or those that the look finds.
 	leftOut []netip.AddrPort // sorted
 	look    *look            // nil: leftOut counts
@@ -193,6 +195,9 @@ func (t *target) stale(f Flow) bool {
 	if f.TCP {
 		return translated && f.DNAT && !good // others are not ours
 	}
+	if !t.admits(f.Src) {
+		return translated || f.Zone == 0 // see below
+	}
 	if !translated {
 		// An endpoint may have the address and port of its frontend: then the kernel has nothing to translate.
 		//
@@ -205,4 +210,10 @@ func (t *target) stale(f Flow) bool {
 		return true
 	}
 	return !good
+}
+
+// admits reports whether the source ranges let a client in.
+func (t *target) admits(client netip.Addr) bool {
+	i, first := slices.BinarySearchFunc(t.sources, client, func(r netip.Prefix, a netip.Addr) int { return r.Addr().Compare(a) })
+	return !t.limited || first || i > 0 && t.sources[i-1].Contains(client)
 }

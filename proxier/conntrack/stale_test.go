@@ -13,14 +13,20 @@ import (
 )
 
 // service makes a plan from lines "frontends > endpoints". A frontend is addr:port, or *4:port and *6:port for a node
-// port. The word "tcp" or "sctp" before the frontends makes it a port of that protocol.
+// port. The word "tcp" or "sctp" before the frontends makes it a port of that protocol, and "from=RANGE,RANGE" limits those that
+// have an address.
 func service(lines ...string) *plan.Service {
 	s := &plan.Service{Name: name("web")}
 	for _, line := range lines {
 		left, right, _ := strings.Cut(line, ">")
 		p, ipvs, unchanged := plan.Port{Family: state.IPv4, Protocol: state.UDP}, false, false
+		var sources []netip.Prefix
 		for _, w := range strings.Fields(left) {
 			switch {
+			case strings.HasPrefix(w, "from="):
+				for text := range strings.SplitSeq(w[len("from="):], ",") {
+					sources = append(sources, netip.MustParsePrefix(text))
+				}
 			case w == "tcp":
 				p.Protocol = state.TCP
 			case w == "sctp":
@@ -42,7 +48,9 @@ func service(lines ...string) *plan.Service {
 			}
 		}
 		for i := range p.Frontends {
-			p.Frontends[i].IPVS, p.Frontends[i].Unchanged = ipvs, unchanged
+			fe := &p.Frontends[i]
+			fe.IPVS, fe.Unchanged, fe.Sources = ipvs, unchanged, sources
+			fe.Firewalled = sources != nil && fe.Addr.IsValid()
 		}
 		for _, w := range strings.Fields(right) {
 			p.Serving = append(p.Serving, netip.MustParseAddrPort(w))

@@ -46,6 +46,7 @@ type Tracker struct {
 type tracked struct {
 	port    *udpPort      // that serves it; nil: it was removed
 	by      engine        // who serves it
+	limited bool          // to the sources of the port
 	removal *int          // of the namespace that took it away last; nil: none did
 	changed atomic.Uint64 // the revision of its last change; a running cleaning reads it
 }
@@ -55,11 +56,13 @@ type udpPort struct {
 	frontends []servedFrontend
 	tracked   []*tracked       // what the Tracker knows of each frontend
 	serving   []netip.AddrPort // sorted; shared with the plan
+	sources   []netip.Prefix   // of the limited frontends: the clients that may use them; sorted, disjoint, and shared with the plan
 }
 
 type servedFrontend struct {
 	Frontend
-	by engine
+	by      engine
+	limited bool
 }
 
 // engine is who serves a frontend.
@@ -156,8 +159,13 @@ func udpPorts(p *plan.Service) (out []*udpPort) {
 		}
 		made := &udpPort{frontends: make([]servedFrontend, 0, len(port.Frontends)), serving: port.Serving}
 		for j := range port.Frontends {
-			if f := &port.Frontends[j]; !tcp || !f.IPVS { // IPVS has its own entry for a TCP connection
-				made.frontends = append(made.frontends, servedFrontend{frontendOf(port, f), engineOf(f)})
+			f := &port.Frontends[j]
+			limited := f.Firewalled && !tcp
+			if limited {
+				made.sources = f.Sources // all limited frontends of a port have the same ones
+			}
+			if !tcp || !f.IPVS { // IPVS has its own entry for a TCP connection
+				made.frontends = append(made.frontends, servedFrontend{frontendOf(port, f), engineOf(f), limited})
 			}
 		}
 		out = append(out, made)
@@ -188,8 +196,8 @@ func (t *Tracker) serve(port, old *udpPort, namespace string) {
 		} else if t.adopted[f.Frontend] {
 			by = byIPVS
 		}
-		moved, left := is.by != by, is.by > by
-		is.port, is.by = port, by
+		moved, left := is.by != by || is.limited != f.limited, is.by > by || f.limited && !is.limited
+		is.port, is.by, is.limited = port, by, f.limited
 		if changed || moved {
 			t.note(f.Frontend, is, look || left, namespace)
 		}
@@ -266,17 +274,18 @@ func (t *Tracker) endRemoval(is *tracked) {
 }
 
 func (p *udpPort) same(other *udpPort) bool {
-	return other != nil && slices.Equal(p.serving, other.serving)
+	return other != nil && slices.Equal(p.serving, other.serving) && slices.Equal(p.sources, other.sources)
 }
 
 // needsLook reports whether flows of a frontend can have gone stale when the port that serves it changes. They can when
 //   - the frontend is new,
 //   - an endpoint went,
+//   - the source ranges are others,
 //   - there was no endpoint before, so that flows went nowhere, and now there is one.
 //
-// They also can when IPVS does not serve the frontend any more, or with NAT again, which serve knows.
+// They also can when IPVS does not serve the frontend any more, or with NAT again, or when it gets source ranges, which serve knows.
 func needsLook(before, after *udpPort) bool {
-	if before == nil {
+	if before == nil || !slices.Equal(before.sources, after.sources) {
 		return true
 	}
 	was, is := before.serving, after.serving
@@ -331,7 +340,7 @@ func (is *tracked) target(found *int) target {
 	if is.port == nil {
 		return target{removed: true, changed: &is.changed, found: found}
 	}
-	return target{good: is.port.serving, by: is.by, changed: &is.changed, found: found}
+	return target{good: is.port.serving, limited: is.limited, sources: is.port.sources, by: is.by, changed: &is.changed, found: found}
 }
 
 // addSuccessors adds the node ports, ranges and frontends in a range that may serve flows of removed frontends by now. A cleaning

@@ -179,7 +179,7 @@ func (e *entry) parse(a nlmsg.Attributes) bool {
 			e.key = append(e.key, a.Whole...)
 		}
 	}
-	e.Dst = netip.AddrPortFrom(e.orig.dst, e.orig.dport)
+	e.Src, e.Dst = e.orig.src, netip.AddrPortFrom(e.orig.dst, e.orig.dport)
 	e.Reply = netip.AddrPortFrom(e.reply.src, e.reply.sport)
 	e.Zone = max(e.Zone, e.orig.zone, e.reply.zone) // a zone can be set for one direction only
 	e.DNAT, e.TCP, e.SCTP = e.status&statusDNAT != 0, e.orig.protocol == unix.IPPROTO_TCP, e.orig.protocol == unix.IPPROTO_SCTP

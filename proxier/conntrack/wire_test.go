@@ -105,7 +105,7 @@ func TestEntry(t *testing.T) {
 		at := len(w.Buf)
 		w.Uint32(attrID, 12345)
 		key = append(key, w.Buf[at:]...)
-		tt.want.Dst, tt.want.Reply = netip.MustParseAddrPort("10.96.0.10:53"), netip.MustParseAddrPort("10.0.0.1:5353")
+		tt.want.Src, tt.want.Dst, tt.want.Reply = netip.MustParseAddr("10.9.0.1"), netip.MustParseAddrPort("10.96.0.10:53"), netip.MustParseAddrPort("10.0.0.1:5353")
 		if ok := e.parse(nlmsg.NewAttributes(w.Buf)); !ok || e.Flow != tt.want {
 			t.Errorf("%s: %t, %+v, want %+v", tt.name, ok, e.Flow, tt.want)
 		}
