@@ -21,7 +21,7 @@ func TestFrontend(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		counted, err := inspect.CountersFrom(m.kernel, nil)
+		counted, err := inspect.CountersFrom(m.kernel, false, nil)
 		if err != nil || len(counted) != len(l.Frontends) {
 			t.Errorf("%s: %d frontends with counters, %v; want %d", x.name, len(counted), err, len(l.Frontends))
 		}

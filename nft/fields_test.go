@@ -75,7 +75,7 @@ func changesTables(t *testing.T, first, second contents.Port) bool {
 // TestFieldsOfGlobals changes what belongs to no service port.
 func TestFieldsOfGlobals(t *testing.T) {
 	g := contents.Globals{
-		PodInterface: "cni", PodCIDRs: prefixes("10.0.0.0/16"), ServiceCIDRs: prefixes("10.96.0.0/16"),
+		PodInterface: "cni", PodCIDRs: prefixes("10.0.0.0/16"), NodePodCIDRs: prefixes("10.0.1.0/24"), ServiceCIDRs: prefixes("10.96.0.0/16"),
 		NodePortAddresses: addrs("192.0.2.1", "127.0.0.1"),
 	}
 	fields.Check(t, g, nil, func(changed contents.Globals) bool {

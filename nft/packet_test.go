@@ -39,6 +39,7 @@ func TestPackets(t *testing.T) {
 func packetGlobals() contents.Globals {
 	return contents.Globals{
 		PodCIDRs:          prefixes("10.0.0.0/16", "fd00:10::/32"),
+		NodePodCIDRs:      prefixes("10.0.1.0/24", "fd00:10:0:1::/64"),
 		ServiceCIDRs:      prefixes("10.96.0.0/16", "fd00:96::/112"),
 		NodePortAddresses: []netip.Addr{nodeAddr(program.IPv4), nodeAddr(program.IPv6)},
 	}

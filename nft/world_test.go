@@ -157,7 +157,7 @@ var elementChange = regexp.MustCompile(`(?m)^(add|delete) element \S+ verdict (\
 func portElements(r Result) []string {
 	return slices.DeleteFunc(elementChange.FindAllString(r.Text(), -1), func(line string) bool {
 		set := strings.Fields(line)[4]
-		return set == program.Dispatch.Name() || set == program.ServiceCIDRs.Name() || set == program.PodCIDRs.Name()
+		return set == program.Dispatch.Name() || set == program.ServiceCIDRs.Name() || set == program.PodCIDRs.Name() || set == program.NodePodCIDRs.Name()
 	})
 }
 
@@ -335,6 +335,7 @@ func (w *world) changeGlobals(e *Engine) {
 		g.ServiceCIDRs = append(w.prefixes(program.IPv4), w.prefixes(program.IPv6)...)
 	case 1:
 		g.PodCIDRs = append(w.prefixes(program.IPv4), w.prefixes(program.IPv6)...)
+		g.NodePodCIDRs = g.PodCIDRs[w.rand.IntN(len(g.PodCIDRs)+1):]
 	case 2:
 		g.NodePortAddresses = nil
 		for range w.rand.IntN(4) {

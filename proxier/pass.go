@@ -9,6 +9,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/environment"
 	"github.com/verdict-proxy/verdict/proxier/flows"
+	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/planning"
 	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -141,13 +142,16 @@ func (p *passer) setService(name state.Name, of planning.Planned) {
 	p.checks.Set(name, planned.HealthCheck)
 	p.triggers.Note(name, of.Slices)
 	p.flows.Set(name, planned, of.Slices...) // after Set, which says which engine serves a port
-	if of.Service.Outliers.Refusals && p.node.NoticeRefusals() {
+	if changed := p.node.Weigh(name, planned.PodCIDRs); of.Service.Outliers.Refusals && p.node.NoticeRefusals() || changed {
 		p.queue.again(p.dataplane.SetEnvironment(p.node.Shared))
 	}
 }
 
 func (p *passer) remove(name state.Name) {
 	p.dataplane.Delete(name)
+	if p.node.Weigh(name, plan.Evidence{}) {
+		p.queue.again(p.dataplane.SetEnvironment(p.node.Shared))
+	}
 	p.problems.Set(name)
 	p.checks.Set(name, nil)
 	p.triggers.Forget(name)

@@ -109,6 +109,17 @@ func (w *World) connectRemote() error {
 // viaNode is the remote node's routing table for packets from its pods.
 const viaNode = 100
 
+// ConnectNeighbors has pods of the remote node reach each other without the node, as in a cluster.
+func (w *World) ConnectNeighbors() error {
+	var errs []error
+	for _, f := range Families() {
+		for _, pod := range []string{"c", "d"} {
+			errs = append(errs, w.places[Remote].AddRoute(netns.Route{To: host(PodAddress(f, pod)), Link: podLink(pod), Table: viaNode}))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func (w *World) connectPods() error {
 	if err := join(w.Node, "veth-b", w.places["b"], uplink); err != nil {
 		return err

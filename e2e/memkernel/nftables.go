@@ -354,7 +354,7 @@ func (s *set) find(key []byte) (element, bool) {
 		return e, ok
 	}
 	for _, e := range s.elements {
-		if program.RangeHas(e.Key(e.arena), key) {
+		if rangeHas(e.Key(e.arena), key) {
 			return e, true
 		}
 	}
@@ -367,7 +367,7 @@ func (s *set) overlaps(e element) bool {
 		return true
 	}
 	for _, other := range s.elements {
-		if program.RangeHas(e.Key(e.arena), other.Key(other.arena)) {
+		if rangeHas(e.Key(e.arena), other.Key(other.arena)) {
 			return true
 		}
 	}
@@ -456,4 +456,10 @@ func (k *NFTables) SurveyChains(f program.Family) (kernel.Existing, error) {
 // classNumber is the number of the class, for an element of the dispatch map.
 func (e element) classNumber() uint32 {
 	return binary.NativeEndian.Uint32(e.arena) >> program.PoolBits
+}
+
+// rangeHas reports whether a key, of a frontend or of a range, begins in a range. Each range is of one address and protocol.
+func rangeHas(keyOfRange, key []byte) bool {
+	n := len(keyOfRange) / 2
+	return bytes.Compare(keyOfRange[:n], key[:n]) <= 0 && bytes.Compare(key[:n], keyOfRange[n:]) <= 0
 }

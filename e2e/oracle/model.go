@@ -13,10 +13,13 @@ type Cluster struct {
 	Zone         string
 	NodeAddrs    []netip.Addr   // the primary address of each family; node ports answer there
 	PodRanges    []netip.Prefix // of the whole cluster
+	PodCIDRs     []netip.Prefix // as the Node object names them, true or not
 	ServiceCIDRs []netip.Prefix
 	Services     []*state.Service
 	Slices       []*state.Slice
 	Failed       map[state.Name]state.Health // endpoints that have answered badly
+
+	untrue untrue // for Random
 }
 
 // Packet is the first packet of a connection.
@@ -61,6 +64,30 @@ const (
 
 func (c *Cluster) fromPod(p Packet) bool {
 	return slices.ContainsFunc(c.PodRanges, func(r netip.Prefix) bool { return r.Contains(p.Src) })
+}
+
+// fromPodHere reports whether the packet certainly comes from a pod on this node: its address is in the podCIDRs of the Node, and the
+// endpoints of Services show that these are true.
+func (c *Cluster) fromPodHere(p Packet) bool {
+	within := func(a netip.Addr) bool {
+		return slices.ContainsFunc(c.PodCIDRs, func(r netip.Prefix) bool { return r.Contains(a) })
+	}
+	proven := false
+	for _, svc := range c.Services {
+		for _, sl := range c.Slices {
+			for _, e := range sl.Endpoints {
+				if sl.Service != svc.Name || len(sl.Ports) == 0 || !inFamily(svc, e.Addr) || e.Node == "" {
+					continue
+				}
+				here := e.Node == c.Node
+				if here != within(e.Addr) {
+					return false
+				}
+				proven = proven || here
+			}
+		}
+	}
+	return proven && within(p.Src)
 }
 
 func (c *Cluster) fromNode(p Packet) bool { return slices.Contains(c.NodeAddrs, p.Src) }
@@ -135,15 +162,18 @@ func (c *Cluster) serve(svc *state.Service, port *state.ServicePort, kind Kind, 
 		a.Fate = Dropped
 		return a
 	}
-	// Traffic policies. The node itself and pods are inside of the cluster: for them, externalTrafficPolicy Local does not
-	// matter (the short circuit).
-	inside := c.fromPod(p) || c.fromNode(p)
+	// Traffic policies. The node itself and its pods are inside: for them, externalTrafficPolicy Local does not matter (the short
+	// circuit). Other pods are, too, when no endpoint is here.
+	inside := c.fromPodHere(p) || c.fromNode(p)
 	localOnly := kind == ClusterIP && svc.InternalLocal || kind != ClusterIP && svc.ExternalLocal && !inside
 	all := c.endpoints(svc, port, p.Dst.Addr().Is4())
 	cluster := c.usable(svc, all, false)
 	use := cluster
 	if localOnly {
 		use = c.usable(svc, all, true)
+		if len(use) == 0 && kind != ClusterIP && c.fromPod(p) {
+			use = cluster
+		}
 	}
 	switch {
 	case len(use) > 0:
@@ -191,11 +221,12 @@ func (c *Cluster) admits(svc *state.Service, p Packet) bool {
 }
 
 // source is whose address the endpoint sees. Pods keep theirs at cluster IPs. With externalTrafficPolicy Local, everyone keeps
-// it but the node itself.
+// it but the node itself, and pods of elsewhere on their way to an endpoint elsewhere, whose answer would pass by the node.
 func (c *Cluster) source(svc *state.Service, kind Kind, p Packet, use []endpoint) string {
 	masquerades := !c.fromPod(p)
 	if kind != ClusterIP {
-		masquerades = !svc.ExternalLocal || c.fromNode(p)
+		passesBy := len(only(use, func(e endpoint) bool { return e.local })) == 0 && c.fromPod(p) && !c.fromPodHere(p)
+		masquerades = !svc.ExternalLocal || c.fromNode(p) || passesBy
 	}
 	itself := len(only(use, func(e endpoint) bool { return e.local && e.at.Addr() == p.Src }))
 	switch {
@@ -216,7 +247,7 @@ func (c *Cluster) Store() *state.Store {
 
 // WriteTo writes the cluster into a store.
 func (c *Cluster) WriteTo(s *state.Store) {
-	s.SetNode(&state.Node{Name: c.Node, Zone: c.Zone, Addresses: c.NodeAddrs, Eligible: true}, nil)
+	s.SetNode(&state.Node{Name: c.Node, Zone: c.Zone, Addresses: c.NodeAddrs, PodCIDRs: c.PodCIDRs, Eligible: true}, nil)
 	s.SetHostAddresses(c.NodeAddrs)
 	s.SetServiceCIDRs(c.ServiceCIDRs)
 	for _, svc := range c.Services {

@@ -10,15 +10,26 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
+// untrue is for which pods the podCIDRs of the Node do not tell where they are.
+type untrue int
+
+const (
+	noPods untrue = iota
+	otherPods
+	allPods
+)
+
 // Random makes a random cluster. No two Services ask for the same address and port: who gets it is a matter of package claims.
 func Random(r *rand.Rand) *Cluster {
 	c := &Cluster{
 		Node: "node-1", Zone: []string{"zone-1", ""}[r.IntN(2)],
 		NodeAddrs:    []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
 		PodRanges:    []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00:10::/64")},
+		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.0.128.0/17"), netip.MustParsePrefix("fd00:10::8000/113")},
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/24"), netip.MustParsePrefix("fd00:96::/120")},
 		Failed:       map[state.Name]state.Health{},
 	}
+	c.untrue = untrue(r.IntN(3))
 	for i := range 1 + r.IntN(4) {
 		svc := c.service(r, byte(i))
 		c.Services = append(c.Services, svc)
@@ -94,8 +105,12 @@ func (c *Cluster) slice(r *rand.Rand, svc *state.Service, number byte) *state.Sl
 	}
 	hints, healthy := chance(2), chance(2)
 	for i := range byte(r.IntN(5)) {
+		node, network := []string{"node-1", "node-2", ""}[r.IntN(3)], svc.Name.Name[len(svc.Name.Name)-1]-'0'+1
+		if node == c.Node && c.untrue != allPods || c.untrue != noPods && chance(2) {
+			network += 128
+		}
 		e := state.Endpoint{
-			Addr: address(v4, 10, svc.Name.Name[len(svc.Name.Name)-1]-'0'+1, number*16+i), Node: []string{"node-1", "node-2", ""}[r.IntN(3)],
+			Addr: address(v4, 10, network, number*16+i), Node: node,
 			Ready: !chance(3), Serving: chance(2), Terminating: chance(2),
 		}
 		if chance(12) { // a cluster IP, or an address next to one
@@ -168,7 +183,7 @@ func (c *Cluster) clients() []netip.Addr {
 			list = append(list, sl.Endpoints[0].Addr)
 		}
 	}
-	for _, text := range []string{"10.0.200.1", "198.51.100.1", "198.51.100.200", "fd00:10::c801", "2001:db8:1::1", "2001:db8:2::1"} {
+	for _, text := range []string{"10.0.200.1", "10.0.100.1", "198.51.100.1", "198.51.100.200", "fd00:10::c801", "fd00:10::6401", "2001:db8:1::1", "2001:db8:2::1"} {
 		list = append(list, netip.MustParseAddr(text))
 	}
 	return list

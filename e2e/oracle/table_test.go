@@ -31,7 +31,7 @@ var words = situationWords{
 	},
 	policy:    {"Cluster", "Local"},
 	endpoints: {"here and elsewhere", "only here", "only elsewhere", "none", "only terminating ones"},
-	from:      {"a pod", "an endpoint here", "this node", "outside"},
+	from:      {"a pod here", "a pod elsewhere", "an endpoint here", "this node", "outside"},
 }
 
 type situationWords [columns][]string
@@ -141,12 +141,16 @@ func (s situation) build(v4 bool, protocol state.Protocol) (*oracle.Cluster, ora
 	if s[endpoints] != "none" && s[endpoints] != "only here" {
 		add("there", addr("10.0.2.1", "fd00:10::2:1"))
 	}
+	// Another Service shows that the podCIDRs of the Node are true.
+	other := &state.Service{Name: state.Name{Namespace: "shop", Name: "other"}, ClusterIPs: []netip.Addr{addr("10.96.0.20", "fd00:96::20")}}
+	proof := &state.Slice{Service: other.Name, Family: slice.Family, Ports: slice.Ports, Endpoints: []state.Endpoint{{Addr: addr("10.0.1.8", "fd00:10::8"), Node: "here"}}}
 	c := &oracle.Cluster{
 		Node: "here", NodeAddrs: []netip.Addr{node}, PodRanges: []netip.Prefix{netip.PrefixFrom(addr("10.0.0.0", "fd00:10::"), node.BitLen()/2)},
-		ServiceCIDRs: []netip.Prefix{netip.PrefixFrom(addr("10.96.0.0", "fd00:96::"), node.BitLen()*3/4)}, Services: []*state.Service{svc}, Slices: []*state.Slice{slice},
+		ServiceCIDRs: []netip.Prefix{netip.PrefixFrom(addr("10.96.0.0", "fd00:96::"), node.BitLen()*3/4)}, Services: []*state.Service{svc, other}, Slices: []*state.Slice{slice, proof},
+		PodCIDRs: []netip.Prefix{netip.PrefixFrom(addr("10.0.1.0", "fd00:10::"), node.BitLen()*3/4+map[bool]int{true: 0, false: 16}[v4])},
 	}
 	p := oracle.Packet{Protocol: protocol, Src: map[string]netip.Addr{
-		"a pod": addr("10.0.200.1", "fd00:10::c801"), "an endpoint here": here[0], "this node": node, "outside": addr("198.51.100.1", "2001:db8:1::1"),
+		"a pod here": addr("10.0.1.9", "fd00:10::9"), "a pod elsewhere": addr("10.0.200.1", "fd00:10::c8:1"), "an endpoint here": here[0], "this node": node, "outside": addr("198.51.100.1", "2001:db8:1::1"),
 	}[s[from]]}
 	for word, at := range map[string]netip.AddrPort{
 		"cluster IP": netip.AddrPortFrom(svc.ClusterIPs[0], 80), "external IP": netip.AddrPortFrom(svc.ExternalIPs[0], 80),

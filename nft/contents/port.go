@@ -73,6 +73,7 @@ type Globals struct {
 	// PodCIDRs tell which clients are pods.
 	PodInterface      string
 	PodCIDRs          []netip.Prefix
+	NodePodCIDRs      []netip.Prefix // those of them whose pods certainly are on this node
 	ServiceCIDRs      []netip.Prefix // the program drops packets to their addresses that no Service has
 	NodePortAddresses []netip.Addr
 }

@@ -112,7 +112,7 @@ func Counters(o kernel.Options, within time.Duration, match func(name string) bo
 		if within != 0 {
 			c.Deadline = time.Now().Add(within)
 		}
-		return countersFrom(c, within != 0, match)
+		return CountersFrom(c, within != 0, match)
 	})
 	if errors.Is(err, kernel.ErrNoTables) {
 		err = nil
@@ -120,12 +120,8 @@ func Counters(o kernel.Options, within time.Duration, match func(name string) bo
 	return list, err
 }
 
-// CountersFrom does the same with any reader.
-func CountersFrom(k kernel.Reader, match func(string) bool) (out []FrontendStatus, err error) {
-	return countersFrom(k, false, match)
-}
-
-func countersFrom(k kernel.Reader, once bool, match func(string) bool) (out []FrontendStatus, err error) {
+// CountersFrom does the same with any reader: once, or until nothing changes meanwhile.
+func CountersFrom(k kernel.Reader, once bool, match func(string) bool) (out []FrontendStatus, err error) {
 	families := program.Families()
 	err = eachTable(k, families[:], func(t *table, _ kernel.Existing) error {
 		t.once = once

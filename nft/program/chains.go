@@ -6,24 +6,13 @@ import (
 	"github.com/verdict-proxy/verdict/nft/rule"
 )
 
-// fromPods matches packets of the pods on this node; nil: the globals do not tell which packets these are.
+// fromPods matches packets of pods; nil: the globals do not tell which packets these are.
 func (p Program) fromPods() []rule.Statement {
 	switch {
 	case p.PodInterface != "":
 		return []rule.Statement{rule.InterfaceName(p.PodInterface, false)}
 	case p.PodCIDRs:
 		return []rule.Statement{rule.In(PodCIDRs, rule.Saddr(p.Family))}
-	}
-	return nil
-}
-
-// notFromPods matches all other packets; nil: the globals do not tell which packets these are.
-func (p Program) notFromPods() []rule.Statement {
-	switch {
-	case p.PodInterface != "":
-		return []rule.Statement{rule.InterfaceName(p.PodInterface, true)}
-	case p.PodCIDRs:
-		return []rule.Statement{rule.NotIn(PodCIDRs, rule.Saddr(p.Family))}
 	}
 	return nil
 }
@@ -59,6 +48,7 @@ func (p Program) Chains() []Chain {
 		{Name: "nat-prerouting", Base: natPrerouting(), Rules: []rule.Rule{{rule.Jump("services")}}},
 		{Name: "nat-output", Base: natOutput(), Rules: []rule.Rule{{rule.Jump("services")}}},
 	}...)
+	list = append(list, Chain{Name: masqueradingSome, Rules: p.masqueradingSome()})
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
 		list = append(list, Chain{Name: masqueradingChain(proto), Rules: masquerading(p.Family, proto)})
 	}
@@ -104,20 +94,30 @@ func overtaken(f Family) []Chain {
 func masqueradingChain(proto uint8) string { return "masquerading-" + rule.ProtocolName(proto) }
 
 // sourceDecides is for frontends that treat clients differently: frontends with source ranges, and frontends with
-// externalTrafficPolicy Local. With that policy, pods and the node itself use all endpoints, and other clients use the
-// endpoints on this node. The chain leaves the plain number of a pool in the scratch field.
+// externalTrafficPolicy Local. With that policy, this node and its pods use all endpoints, and other clients use the endpoints on
+// this node. A pod that may be on another node gets an endpoint on this node, if there is one. If not, it gets any endpoint, and
+// is masqueraded (masquerading-some): the answer must come back through this node. The chain leaves the plain number of a pool in
+// the scratch field.
 func (p Program) sourceDecides() []rule.Rule {
 	all := rule.SetScratchTo(rule.Masked(PoolMask))
 	rules := []rule.Rule{
 		{rule.ScratchHas(LimitedBit), rule.Jump(limitedChain)},
 		{rule.ScratchLacks(BySourceBit), all, rule.ReturnNow()},
 	}
-	if pods := p.fromPods(); pods != nil {
-		rules = append(rules, append(pods, all, rule.ReturnNow()))
+	var others []rule.Rule
+	if p.PodInterface != "" {
+		rules = append(rules, rule.Rule{rule.InterfaceName(p.PodInterface, false), all, rule.ReturnNow()})
 	}
-	return append(rules,
-		rule.Rule{rule.FromThisNode(), all, rule.ReturnNow()},
-		rule.Rule{rule.SetScratchTo(localPool())})
+	if p.PodCIDRs {
+		pods := rule.In(PodCIDRs, rule.Saddr(p.Family))
+		rules = append(rules, rule.Rule{rule.In(NodePodCIDRs, rule.Saddr(p.Family)), all, rule.ReturnNow()})
+		others = []rule.Rule{
+			{pods, rule.SetScratch(Pools, rule.Scratch()), all, rule.ReturnNow()}, // ends here without a local pool
+			{pods, rule.SetScratchTo(rule.Masked(GroupMask))},
+		}
+	}
+	rules = append(rules, rule.Rule{rule.FromThisNode(), all, rule.ReturnNow()}, rule.Rule{rule.SetScratchTo(localPool())})
+	return append(rules, others...)
 }
 
 // postrouting decides from the destination before DNAT whether to masquerade. It uses no packet mark, because marks
@@ -158,8 +158,11 @@ func (p Program) toClusterIP() []rule.Rule {
 		return []rule.Rule{{rule.Masquerade()}}
 	}
 	rules := []rule.Rule{{rule.In(Hairpin, rule.Saddr(p.Family), rule.Daddr(p.Family)), rule.Masquerade()}}
-	if others := p.notFromPods(); others != nil {
-		rules = append(rules, append(others, rule.Masquerade()))
+	switch { // without any of them, nobody knows which packets come from pods
+	case p.PodInterface != "":
+		rules = append(rules, rule.Rule{rule.InterfaceName(p.PodInterface, true), rule.Masquerade()})
+	case p.PodCIDRs:
+		rules = append(rules, rule.Rule{rule.NotIn(PodCIDRs, rule.Saddr(p.Family)), rule.Masquerade()})
 	}
 	return rules
 }
@@ -173,12 +176,25 @@ func masquerading(f Family, proto uint8) []rule.Rule {
 	nodePort := original[1:]
 	return []rule.Rule{
 		{is, rule.In(MasqueradeAlways, original...), rule.Masquerade()},
-		{is, rule.In(MasqueradeNode, original...), rule.FromThisNode(), rule.Masquerade()},
+		{is, rule.In(MasqueradeNode, original...), rule.GoTo(masqueradingSome)},
 		{is, atNode, rule.In(MasqueradeAlwaysNodePorts, nodePort...), rule.Masquerade()},
-		{is, atNode, rule.In(MasqueradeNodeNodePorts, nodePort...), rule.FromThisNode(), rule.Masquerade()},
+		{is, atNode, rule.In(MasqueradeNodeNodePorts, nodePort...), rule.GoTo(masqueradingSome)},
 		{is, rule.In(RangeMasqueradeAlways, original...), rule.Masquerade()},
-		{is, rule.In(RangeMasqueradeNode, original...), rule.FromThisNode(), rule.Masquerade()},
+		{is, rule.In(RangeMasqueradeNode, original...), rule.GoTo(masqueradingSome)},
 	}
+}
+
+const masqueradingSome = "masquerading-some"
+
+// masqueradingSome masquerades what this node itself sends, and what a pod that may be on another node sends to an endpoint whose
+// answers do not come back through this node by themselves.
+func (p Program) masqueradingSome() []rule.Rule {
+	rules := []rule.Rule{{rule.FromThisNode(), rule.Masquerade()}}
+	if p.PodCIDRs {
+		src, dst := rule.Saddr(p.Family), rule.Daddr(p.Family)
+		rules = append(rules, rule.Rule{rule.In(PodCIDRs, src), rule.NotIn(NodePodCIDRs, src), rule.NotIn(Hairpin, dst, dst), rule.Masquerade()})
+	}
+	return rules
 }
 
 // maxTOSPriority is the largest priority that IPv4 forwarding makes from the TOS field, rounded up to a mask.

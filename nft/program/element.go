@@ -1,7 +1,6 @@
 package program
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -146,12 +145,6 @@ func EndpointOf(f Family, b []byte) (at netip.AddrPort, ok bool) {
 
 // FrontendLength is how long the key of a frontend with an address is, if it is no range.
 func FrontendLength(f Family) int { return f.AddrLen() + TypeProto.Padded() + TypePort.Padded() }
-
-// RangeHas reports whether a key, of a frontend or of a range, begins in a range. Each range is of one address and protocol.
-func RangeHas(keyOfRange, key []byte) bool {
-	n := len(keyOfRange) / 2
-	return bytes.Compare(keyOfRange[:n], key[:n]) <= 0 && bytes.Compare(key[:n], keyOfRange[n:]) <= 0
-}
 
 func (b *Builder) Mark() uint32 { return uint32(len(b.Arena)) }
 func (b *Builder) Since(m uint32) uint8 {

@@ -31,6 +31,7 @@ const (
 	ExternalIPs
 	ServiceCIDRs
 	PodCIDRs
+	NodePodCIDRs
 	Hairpin
 	MasqueradeAlways
 	MasqueradeNode
@@ -162,6 +163,7 @@ func (p Program) Sets() [SetCount]Set {
 		ExternalIPs:       {Name: "external-ips", Key: []Type{addr}},
 		ServiceCIDRs:      {Name: "service-cidrs", Key: []Type{addr}, Interval: true},
 		PodCIDRs:          {Name: "pod-cidrs", Key: []Type{addr}, Interval: true},
+		NodePodCIDRs:      {Name: "node-pod-cidrs", Key: []Type{addr}, Interval: true},
 		Hairpin:           {Name: "hairpin", Key: []Type{addr, addr}},
 
 		MasqueradeAlways:          {Name: "masquerade-always", Says: MasqueradedAlways, Key: frontend},

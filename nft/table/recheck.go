@@ -102,7 +102,8 @@ func (r *tableRecheck) run(k kernel.NFTables, end time.Time) (done bool, err err
 		return false, err // the kernel's counts are right only when it has the transaction
 	}
 	if !r.listed {
-		return false, errors.Join(r.chooseLists(k), r.tb.loadSet(k, program.ServiceCIDRs), r.tb.loadSet(k, program.PodCIDRs))
+		return false, errors.Join(r.chooseLists(k), r.tb.loadSet(k, program.ServiceCIDRs), r.tb.loadSet(k, program.PodCIDRs),
+			r.tb.loadSet(k, program.NodePodCIDRs))
 	}
 	for len(r.lists) > 0 && err == nil && time.Now().Before(end) {
 		err = r.readList(k)

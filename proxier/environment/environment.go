@@ -42,10 +42,15 @@ type Environment struct {
 	known    bool // Update was called
 	askAgain bool // Primary failed the last time, or the settings are others
 	refusing bool // a Service wants to know which endpoints refuse
+
+	evidence map[state.Name]plan.Evidence // of the Services that have some
+	weight   map[plan.Evidence]int        // how many of them have which
 }
 
 // New returns an Environment that is empty until Update.
-func New(o Options) Environment { return Environment{options: o} }
+func New(o Options) Environment {
+	return Environment{options: o, evidence: map[state.Name]plan.Evidence{}, weight: map[plan.Evidence]int{}}
+}
 
 // Reconfigure replaces the settings. The environment is due then.
 func (n *Environment) Reconfigure(s *config.Settings) { n.options.Settings, n.askAgain = s, true }
@@ -65,6 +70,29 @@ func (n *Environment) NoticeRefusals() bool {
 	}
 	n.refusing, n.Shared.Refusing = true, true
 	return true
+}
+
+// Weigh takes over what the endpoints of a Service show about the podCIDRs of the Node. It reports whether the kernel knows
+// something else of them.
+func (n *Environment) Weigh(name state.Name, is plan.Evidence) bool {
+	n.weight[n.evidence[name]]--
+	n.weight[is]++
+	if n.evidence[name] = is; is == (plan.Evidence{}) {
+		delete(n.evidence, name)
+	}
+	before := n.Shared.NodePodCIDRs
+	n.Shared.NodePodCIDRs = n.nodePodCIDRs()
+	return len(before) != len(n.Shared.NodePodCIDRs)
+}
+
+// nodePodCIDRs are the podCIDRs of the Node, if they tell which clients are pods on this node: some are, and nothing shows that they
+// do not.
+func (n *Environment) nodePodCIDRs() []netip.Prefix {
+	if len(n.Shared.PodCIDRs) == 0 || n.weight[plan.Evidence{For: true}] == 0 ||
+		n.weight[plan.Evidence{Against: true}]+n.weight[plan.Evidence{For: true, Against: true}] > 0 {
+		return nil
+	}
+	return n.Plan.PodCIDRs
 }
 
 // Update derives the environment from what the store has.
@@ -98,10 +126,12 @@ func (n *Environment) Update(env state.Environment) {
 		NodeAddresses: addresses,
 		IPv4:          true,
 		IPv6:          n.options.IPv6,
+		PodCIDRs:      node.PodCIDRs,
 		ExternalIPs:   s.ExternalIPRanges(),
 		ServiceCIDRs:  slices.DeleteFunc(slices.Clone(own), func(r netip.Prefix) bool { return !slices.Contains(env.ServiceCIDRs, r) }),
 		Draining:      env.Drain == state.Refusing,
 	}
+	n.Shared.NodePodCIDRs = n.nodePodCIDRs()
 	n.warnOfRanges()
 	n.APIServers = apiServers(named, env.APIServers)
 	n.Eligible, n.known = node.Eligible, true

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -200,5 +201,43 @@ func TestHealthAddresses(t *testing.T) {
 		if !slices.Equal(env.HealthAddresses, want) {
 			t.Errorf("%s: %v, want %v", words, env.HealthAddresses, want)
 		}
+	}
+}
+
+// TestNodePodCIDRs: the podCIDRs of the Node tell which pods are on this node as long as endpoints of one Service show it, and
+// those of none show the opposite.
+func TestNodePodCIDRs(t *testing.T) {
+	s := config.Settings{DetectLocalMode: config.DetectClusterCIDR, ClusterCIDRs: []string{"10.0.0.0/8"}}
+	node := &state.Node{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}}
+	env := New(Options{Settings: &s})
+	env.Update(state.Environment{Node: node})
+	for i, step := range []struct {
+		name           string
+		is             plan.Evidence
+		changed, known bool
+	}{
+		{"web", plan.Evidence{}, false, false},
+		{"web", plan.Evidence{For: true}, true, true},
+		{"dns", plan.Evidence{For: true}, false, true},
+		{"db", plan.Evidence{Against: true}, true, false},
+		{"web", plan.Evidence{}, false, false},
+		{"db", plan.Evidence{}, true, true},
+		{"dns", plan.Evidence{For: true, Against: true}, true, false},
+		{"dns", plan.Evidence{For: true}, true, true},
+	} {
+		if i > 5 {
+			env.Update(state.Environment{Node: node}) // which keeps what the endpoints show
+		}
+		changed := env.Weigh(state.Name{Name: step.name}, step.is)
+		if known := len(env.Shared.NodePodCIDRs) > 0; changed != step.changed || known != step.known {
+			t.Errorf("%s: %+v: changed %t, known %t; want %t, %t", step.name, step.is, changed, known, step.changed, step.known)
+		}
+	}
+	if len(env.evidence) != 1 {
+		t.Errorf("the evidence of %d Services is kept, want 1", len(env.evidence))
+	}
+	s.DetectLocalMode = config.DetectBridgeInterface
+	if env.Update(state.Environment{Node: node}); env.Shared.NodePodCIDRs != nil {
+		t.Error("pods are known by their interface")
 	}
 }

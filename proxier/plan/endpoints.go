@@ -30,6 +30,7 @@ type endpoints struct {
 	numbers   []uint16     // port number of the current port in each slice; 0: the slice does not serve the port
 	last      []portNumber // what numbers has, if named is used
 	named     namedPorts
+	podCIDRs  Evidence
 	localBad  map[netip.Addr]bool // ready addresses on this node: whether they are bad at each port so far
 }
 
@@ -64,6 +65,7 @@ func (e *endpoints) collect(family state.Family, svc *state.Service, most int) (
 				cut++
 				continue
 			}
+			e.weigh(found)
 			m := member{slice: uint32(i), weight: svc.WeightOf(found, sl)}
 			m.flags = e.env.flagsOf(found, sl, m.weight)
 			e.misplaced += toInt(m.flags == misplaced)
@@ -77,6 +79,16 @@ func (e *endpoints) collect(family state.Family, svc *state.Service, most int) (
 	}
 	e.members.sort()
 	return cut
+}
+
+// weigh adds what an endpoint shows about the podCIDRs. One in the network of the host shows nothing.
+func (e *endpoints) weigh(found *state.Endpoint) {
+	here := found.Node == e.env.NodeName
+	in := func(r netip.Prefix) bool { return r.Contains(found.Addr) }
+	if within := slices.ContainsFunc(e.env.PodCIDRs, in); found.Node != "" && (here || within) && !slices.Contains(e.env.NodeAddresses, found.Addr) {
+		e.podCIDRs.For = e.podCIDRs.For || here && within
+		e.podCIDRs.Against = e.podCIDRs.Against || here != within
+	}
 }
 
 // fill lists the endpoints of one port. Each pair of address and port occurs once. A range leaves out endpoints that serve at

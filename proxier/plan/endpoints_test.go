@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/nft/serviceport"
@@ -276,5 +277,33 @@ func TestPortsOfOneAddress(t *testing.T) {
 		got := planned(service(nil), list, environment())
 		equal(t, "endpoints", show(portOf(t, got, state.IPv4, "shop/web:http").Cluster), "10.0.0.1:8080 10.0.0.1:8082 10.0.0.2:8082")
 		slices.Reverse(list)
+	}
+}
+
+// TestEvidence: the podCIDRs of the Node are true if pods of this node, and no others, are in them.
+func TestEvidence(t *testing.T) {
+	yes, no := Evidence{For: true}, Evidence{Against: true}
+	env := environment()
+	env.PodCIDRs = prefixes("10.0.1.0/24 fd00:a::/64")
+	for endpoints, want := range map[string]Evidence{
+		"":                     {},
+		"10.0.1.1 @" + here:    yes,
+		"10.0.2.1 @" + here:    no,
+		"10.0.2.1 @node-b":     {},
+		"10.0.1.1 @node-b":     no,
+		"10.0.1.1 @":           {}, // of nobody knows which node
+		"192.168.0.1 @" + here: {}, // the address of the node
+		"10.0.1.1 @" + here + ",10.0.2.1 @node-b":  yes,
+		"10.0.1.1 @" + here + ",10.0.2.1 @" + here: {For: true, Against: true},
+		"fd00:a::1 @" + here:                       yes,
+		"fd00:b::1 @" + here + " gone":             no,
+	} {
+		var list []string
+		if endpoints != "" {
+			list = strings.Split(endpoints, ",")
+		}
+		if got := planned(service(func(s *state.Service) { s.ClusterIPs = addrs("10.96.0.1 fd00:96::1") }), []*state.Slice{slice("a", list...)}, env).PodCIDRs; got != want {
+			t.Errorf("%s: %+v, want %+v", endpoints, got, want)
+		}
 	}
 }

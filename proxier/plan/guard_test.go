@@ -41,7 +41,7 @@ func TestPlanLooksAtEveryField(t *testing.T) {
 		slice("a", "10.0.0.1 node=node-a", "10.0.0.2 node=node-b"),
 	} {
 		base := input{Service: completeService(), Slices: []*state.Slice{sl}, Env: environment()}
-		base.Service.ExternalLocal = i > 0
+		base.Service.ExternalLocal, base.Env.PodCIDRs = i > 0, prefixes("10.0.0.0/24")
 		sl.Endpoints[1].Node, sl.Endpoints[1].Zone = "another", "y"
 		if i == 0 {
 			base.Env.ServiceCIDRs = prefixes("10.0.0.2/32")

@@ -62,14 +62,14 @@ func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment
 	if len(out.Choices) == maxChoices {
 		out.report("spec.ports", "only the first %d endpoints of all ports are checked and watched; the others count as good", maxChoices)
 	}
-	out.Choices = sortChoices(out.Choices)
+	out.Choices, out.PodCIDRs = sortChoices(out.Choices), p.endpoints.podCIDRs
 	return out
 }
 
 // open takes over what is planned next.
 func (p *Planner) open(svc *state.Service, list []*state.Slice, env *Environment) {
 	p.svc, p.candidates.allDown = svc, svc.AllDown
-	p.endpoints.env, p.endpoints.slices = env, list[:min(len(list), maxSlices)]
+	p.endpoints.env, p.endpoints.slices, p.endpoints.podCIDRs = env, list[:min(len(list), maxSlices)], Evidence{}
 	p.template.env, p.template.svc = env, svc
 }
 

@@ -17,6 +17,7 @@ type Environment struct {
 	NodeAddresses []netip.Addr
 	// IPv4 and IPv6 are the families that this node serves.
 	IPv4, IPv6 bool
+	PodCIDRs   []netip.Prefix // of the Node object
 	// ExternalIPs are the ranges in which external IPs are served.
 	ExternalIPs []netip.Prefix
 	// ServiceCIDRs are the ranges of cluster IPs. No endpoint is there.
@@ -36,6 +37,7 @@ type Service struct {
 	// Choices has the endpoints that can get connections, each once and sorted. It is nil unless somebody watches them,
 	// one of them is not good, or one is a backup.
 	Choices  []Choice
+	PodCIDRs Evidence
 	Problems []state.Problem
 	Used     Usage
 	Cut      bool // something had no room in the Limits
@@ -48,6 +50,10 @@ func (s *Service) report(field, format string, args ...any) {
 		Kind: "Service", Object: s.Name, Field: field, Reason: fmt.Sprintf(format, args...),
 	})
 }
+
+// Evidence is what pods among the endpoints of a Service show about the podCIDRs of the Node: whether those on this node, and no
+// others, are in them. Many network plugins give pods other addresses.
+type Evidence struct{ For, Against bool }
 
 // HealthCheck is a healthCheckNodePort server that the node must run.
 type HealthCheck struct {

@@ -167,6 +167,8 @@ func (x *explainer) masqueraded(p inspect.Passage, end netip.AddrPort) string {
 		why = "all traffic to cluster IPs is masqueraded (--masquerade-all)"
 	case set == program.Hairpin:
 		why = "the client reaches itself, and would not recognize the answer otherwise"
+	case set == program.PodCIDRs:
+		why = "the client may be a pod of another node, and no endpoint is on this one: the answer must come back through this node"
 	case set == program.IPVSAddresses:
 		why = "this node itself sends it to an address that is local for IPVS"
 	case set.Says() == program.MasqueradedAlways:

@@ -111,6 +111,8 @@ func TestOracleFindsBugs(t *testing.T) {
 		"all endpoints are taken for local":     endpoints(func(_ *state.Slice, e *state.Endpoint) { e.Node = "node-1" }),
 		"health is overlooked":                  func(c *oracle.Cluster) { c.Failed = nil },
 		"pods are taken for clients outside":    func(c *oracle.Cluster) { c.PodRanges = nil },
+		"pods of elsewhere are not looked for":  func(c *oracle.Cluster) { c.PodCIDRs = nil },
+		"wrong podCIDRs are believed":           endpoints(func(_ *state.Slice, e *state.Endpoint) { e.Node = strings.TrimPrefix(e.Node, "node-2") }),
 		"unused cluster IPs are not dropped":    func(c *oracle.Cluster) { c.ServiceCIDRs = nil },
 		"the zone of the node is overlooked":    func(c *oracle.Cluster) { c.Zone = "" },
 		"one family of node ports is forgotten": func(c *oracle.Cluster) { c.NodeAddrs = c.NodeAddrs[:1] },

@@ -36,6 +36,7 @@ func (s *settings) records(b *ledger.Builder, f program.Family) {
 	}
 	rangeRecords(b, program.ServiceCIDRs, serviceport.WithoutNested(s.wanted.ServiceCIDRs, f))
 	rangeRecords(b, program.PodCIDRs, serviceport.WithoutNested(s.wanted.PodCIDRs, f))
+	rangeRecords(b, program.NodePodCIDRs, serviceport.WithoutNested(s.wanted.NodePodCIDRs, f))
 }
 
 // rangeRecords makes the two elements of each range: its first address, and the first address after it. A range that
