@@ -144,6 +144,9 @@ func (o *observer) PassDone(r reports.Pass) {
 // Pending implements report.Observer.
 func (o *observer) Pending(time.Time) {}
 
+// AsWanted implements report.Observer.
+func (o *observer) AsWanted(time.Time) {}
+
 // FlowsCleaned implements report.Observer.
 func (o *observer) FlowsCleaned([]conntrack.Result) {}
 
