@@ -128,7 +128,7 @@ func (p passed) PassDone(r report.Pass) {
 }
 func (p passed) Pending(time.Time)               {}
 func (p passed) FlowsCleaned([]conntrack.Result) {}
-func (p passed) AsWanted(time.Time) {}
+func (p passed) AsWanted(time.Time)              {}
 func (p passed) Repaired(report.Repair)          {}
 func (p passed) Problems(report.Problems)        {}
 
