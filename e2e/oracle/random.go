@@ -90,6 +90,15 @@ func (c *Cluster) service(r *rand.Rand, number byte) *state.Service {
 	return svc
 }
 
+// network is the part of the pods' network where a pod of a Service is. The podCIDRs have its upper half.
+func (c *Cluster) network(r *rand.Rand, svc *state.Service, node string) byte {
+	n := svc.Name.Name[len(svc.Name.Name)-1] - '0' + 1
+	if node == c.Node && c.untrue != allPods || c.untrue != noPods && r.IntN(2) == 0 {
+		n += 128
+	}
+	return n
+}
+
 func (c *Cluster) slice(r *rand.Rand, svc *state.Service, number byte) *state.Slice {
 	chance := func(n int) bool { return r.IntN(n) == 0 }
 	v4 := chance(2)
@@ -105,12 +114,9 @@ func (c *Cluster) slice(r *rand.Rand, svc *state.Service, number byte) *state.Sl
 	}
 	hints, healthy := chance(2), chance(2)
 	for i := range byte(r.IntN(5)) {
-		node, network := []string{"node-1", "node-2", ""}[r.IntN(3)], svc.Name.Name[len(svc.Name.Name)-1]-'0'+1
-		if node == c.Node && c.untrue != allPods || c.untrue != noPods && chance(2) {
-			network += 128
-		}
+		node := []string{"node-1", "node-2", ""}[r.IntN(3)]
 		e := state.Endpoint{
-			Addr: address(v4, 10, network, number*16+i), Node: node,
+			Addr: address(v4, 10, c.network(r, svc, node), number*16+i), Node: node,
 			Ready: !chance(3), Serving: chance(2), Terminating: chance(2),
 		}
 		if chance(12) { // a cluster IP, or an address next to one
