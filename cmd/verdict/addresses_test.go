@@ -264,7 +264,8 @@ func TestManagedAddressesOutliveTheProcess(t *testing.T) {
 // The manifests are in order, so a reload succeeds.
 func TestOutage(t *testing.T) {
 	l, dir := newLink(t), t.TempDir()
-	writeManifest(t, dir, "web.yaml", linked(onLink...))
+	// A slow machine must not be an outage.
+	writeManifest(t, dir, "web.yaml", strings.Replace(linked(onLink...), "timeout=300ms rise=1 fall=1", "timeout=1s rise=1 fall=3", 1))
 	writeManifest(t, dir, "other.yaml", balancer("other", "192.168.7.105", "  check: off\n"))
 	d := runDaemon(t, l.Node.Namespace, dir, "--manage-addresses=outside", "--metrics-bind-address=127.0.0.1:10249")
 	l.await("the Service has a good endpoint", onLink...)
@@ -309,6 +310,9 @@ func TestOutage(t *testing.T) {
 	}
 	l.await("the endpoint is good again", onLink...)
 	each("it is over", false)
+	if t.Failed() {
+		t.Errorf("the log is\n%s", d.log)
+	}
 }
 
 // TestMissingDevice: without the device, the start says once what stays where, each Service has a Problem, and nothing is said again.
