@@ -16,7 +16,7 @@ import (
 var complaints = map[string]string{
 	"all-ports":         "zero port only valid for persistent services - setting",
 	"api-servers":       "Invalid lvs_scheduler|Unknown keyword 'net_mask'|outside range|persistence_timeout invalid|nb_get_retry is deprecated|no scheduler set",
-	"byte-order-mark":   "Unknown keyword",
+	"byte-order-mark":   "Unknown keyword|Unexpected '{'",
 	"definitions":       "Invalid real server ip address/port $NOWHERE/80 - skipping",
 	"dr-other-port":     "ports don't match - resetting",
 	"failover-only":     "cannot use a loopback interface (lo) for vrrp|Unknown interface!",

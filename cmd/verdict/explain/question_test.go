@@ -23,7 +23,7 @@ func TestArguments(t *testing.T) {
 		{"10.0.0.1 10.96.0.1:0", `destination "10.96.0.1:0" has no port`},
 		{"--service default/web", "--service needs --from SOURCE"},
 		{"--service web --from node", `--service "web" must be NAMESPACE/NAME`},
-		{"--trace=1h 10.0.0.1 10.96.0.1:80", "--trace must be between 0 and 10m0s"},
+		{"--trace=1h 10.0.0.1 10.96.0.1:80", "--trace must be above 0 and at most 10m0s"},
 		{"--trace --packets=0 10.0.0.1 10.96.0.1:80", "--packets at least 1"},
 	} {
 		cmd := New()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft/inspect"
@@ -22,6 +23,8 @@ func (d director) Server(ipvsctl.Key) (ipvsctl.Status, bool, error) { return d.s
 func (director) Walk(string, string, inspect.Packet) (inspect.Passage, error) {
 	return inspect.Passage{}, nil
 }
+
+func (director) Problems(string) ([]socket.Problem, error) { return nil, nil }
 
 // TestFullRealServers: IPVS gives no connection to a real server that has as many as its limit (ipvsadm -x) allows.
 func TestFullRealServers(t *testing.T) {
