@@ -294,8 +294,13 @@ func TestOutage(t *testing.T) {
 			t.Errorf("%s: the status is %q", what, line)
 		}
 		metric := `verdict_problems{field="endpoints",kind="Service"} 3`
-		if text := l.Node.Must(t, "", "curl", "-fsS", "http://127.0.0.1:10249/metrics"); strings.Contains(text, metric) != outage {
-			t.Errorf("%s: the metrics have %s: %t", what, metric, !outage)
+		has := func() bool {
+			return strings.Contains(l.Node.Must(t, "", "curl", "-fsS", "http://127.0.0.1:10249/metrics"), metric)
+		}
+		for late := time.Now().Add(30 * time.Second); has() != outage; { // a scrape gets the answer to one that was a moment ago
+			if time.Now().After(late) {
+				t.Fatalf("%s: the metrics have %s: %t", what, metric, !outage)
+			}
 		}
 	}
 	each("all is well", false)
