@@ -122,7 +122,8 @@ func (p *pusher) latest(t *testing.T) net.Conn {
 func (top *topology) packets(t *testing.T, counter string) (n int) {
 	t.Helper()
 	text := top.node.nft(t, "list", "counter", "inet", "watch", counter)
-	if _, err := fmt.Sscanf(text[strings.Index(text, "packets"):], "packets %d", &n); err != nil {
+	_, count, _ := strings.Cut(text, "packets ")
+	if _, err := fmt.Sscan(count, &n); err != nil {
 		t.Fatalf("%v in %s", err, text)
 	}
 	return n

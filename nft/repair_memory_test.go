@@ -77,7 +77,7 @@ func (m *Memory) damage(t *testing.T, random *rand.Rand) (touched kernel.Interfe
 				continue // without the stamp, the engine compares both tables as a whole
 			}
 			touch := func(key []byte) {
-				touched.At(kernel.TableSet{Family: tb.Family, Set: program.SetID(id)}).Keys[string(key)] = true
+				touched.At(kernel.TableSet{Family: tb.Family, Set: id}).Keys[string(key)] = true
 			}
 			list := all.Changes[tb.Family.Index()][id].Add
 			whole := tb.Defs[id].Interval && len(list) > 0 // both ends of each range

@@ -108,7 +108,7 @@ func (w *world) write(s shape, c *class, round int) {
 // sliceOf is the j-th slice of a Service.
 func sliceOf(svc *state.Service, j int, s shape, c *class, round int) *state.Slice {
 	sl := slice(svc.Name.Name)
-	sl.Name.Namespace, sl.Service.Namespace, sl.Name.Name, sl.Ports = "tenant", "tenant", fmt.Sprint(svc.Name.Name, "-", j), nil
+	sl.Namespace, sl.Service.Namespace, sl.Name.Name, sl.Ports = "tenant", "tenant", fmt.Sprint(svc.Name.Name, "-", j), nil
 	for _, p := range svc.Ports {
 		port := p.Port
 		if p.EndPort > 0 {
