@@ -243,3 +243,15 @@ func TestFollowLinkedFile(t *testing.T) {
 		})
 	}
 }
+
+// TestLinkThatLeadsNowhere: a link without a target counts as deleted.
+func TestLinkThatLeadsNowhere(t *testing.T) {
+	f := newFolder(t, map[string]string{"target": service("web", "10.96.0.1")})
+	f.link("target", "a.yaml")
+	f.load()
+	f.expectServices("shop/web=10.96.0.1")
+	f.delete("target")
+	f.load()
+	f.expectServices()
+	f.expectProblems()
+}

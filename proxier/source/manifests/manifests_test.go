@@ -482,18 +482,6 @@ func TestUnreadableFile(t *testing.T) {
 	f.expectProblems()
 }
 
-// TestLinkThatLeadsNowhere: a link without a target counts as deleted.
-func TestLinkThatLeadsNowhere(t *testing.T) {
-	f := newFolder(t, map[string]string{"target": service("web", "10.96.0.1")})
-	f.link("target", "a.yaml")
-	f.load()
-	f.expectServices("shop/web=10.96.0.1")
-	f.delete("target")
-	f.load()
-	f.expectServices()
-	f.expectProblems()
-}
-
 func (f *folder) link(target, name string) {
 	f.t.Helper()
 	if err := os.Symlink(target, filepath.Join(f.dir, name)); err != nil {
