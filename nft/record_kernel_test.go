@@ -19,7 +19,7 @@ func TestRecord(t *testing.T) {
 		}
 	}
 	expect("")
-	for _, text := range []string{"a=1", strings.Repeat("x", 200)} {
+	for _, text := range []string{"a=1", strings.Repeat("x", 250)} {
 		if err := kernel.WriteRecord(o, text); err != nil {
 			t.Fatal(err)
 		}

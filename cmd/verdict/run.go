@@ -71,6 +71,7 @@ again. Under systemd, it reports when its rules are in the kernel, serves the wa
 // initHost sets the sysctls and loads the modules that the daemon needs.
 func initHost(s *config.Settings, log *slog.Logger) error {
 	new(nodesetup.Host).Apply(&s.Node, log)
+	ipvs.SetLiberal(s.Node.Conntrack.TCPBeLiberal, log)
 	if err := loopback.Set(s, log); err != nil {
 		return err
 	}

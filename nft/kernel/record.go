@@ -16,7 +16,7 @@ import (
 // sysctls can write it.
 const RecordTableName = "verdict-record"
 
-// WriteRecord replaces the record. It may have 200 bytes.
+// WriteRecord replaces the record. It may have 250 bytes.
 func WriteRecord(o Options, text string) error {
 	return changeTable(o, RecordTableName, func(t onTable) { t.replace(text) })
 }

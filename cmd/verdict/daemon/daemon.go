@@ -71,6 +71,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
 	new(nodesetup.Host).Apply(&s.Node, log)
+	ipvs.SetLiberal(s.Node.Conntrack.TCPBeLiberal, log)
 	notes, observers, err := openObservers(&o, registry, store, k)
 	if err != nil {
 		return err
@@ -141,6 +142,7 @@ func goLive(ctx context.Context, o *observers, guard *loopback.Keeper, loop chan
 		}
 		logging.SetVerbosity(s.Verbosity)
 		new(nodesetup.Host).Apply(&s.Node, log)
+		ipvs.SetLiberal(s.Node.Conntrack.TCPBeLiberal, log)
 		o.inForce.Store(s)
 		select {
 		case loop <- s:

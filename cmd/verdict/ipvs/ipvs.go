@@ -63,7 +63,6 @@ func chooseIPVS(s *config.Settings, log *slog.Logger) (engine *ipvsctl.Engine, s
 	return retireIPVS(s, log), scheduling, nil
 }
 
-// checkScheduler checks the value of --default-scheduler.
 // howBad is the level of a line about what IPVS lacks: it is no trouble if nobody asks for IPVS.
 func howBad(s *config.Settings) slog.Level {
 	if s.AsksForIPVS() {
@@ -72,6 +71,7 @@ func howBad(s *config.Settings) slog.Level {
 	return slog.LevelInfo
 }
 
+// checkScheduler checks the value of --default-scheduler.
 func checkScheduler(name string) error {
 	if name == "" || slices.Contains(dataplane.Schedulers(), name) {
 		return nil
@@ -201,7 +201,7 @@ func CleanUp(log *slog.Logger) error {
 }
 
 // Sysctls that Verdict sets here go back with --cleanup. Before it sets them, it records their former values in the
-// comment of a table, as "name=value name=value". The kernel keeps both for the same time. What is in the record
+// comment of a table, as "name=value name=value" without "net.". The kernel keeps both for the same time. What is in the record
 // already is the former value, whatever the sysctl has now.
 
 // forwarding is the sysctl without which the kernel drops packets of a family that are not for this host. kube-proxy sets that of
@@ -241,6 +241,29 @@ func forward(f program.Family, log *slog.Logger) error {
 	return setSysctls([]ipvsctl.Sysctl{forwarding(f)}, log)
 }
 
+// liberal is the sysctl with which connection tracking takes packets outside of the TCP window for valid ones.
+func liberal() ipvsctl.Sysctl {
+	return ipvsctl.Sysctl{
+		Name: "net.netfilter.nf_conntrack_tcp_be_liberal", Value: "1", Reason: "packets outside of the TCP window leave the node without translation",
+	}
+}
+
+// SetLiberal sets what --conntrack-tcp-be-liberal asks for. Without the flag, the sysctl gets its former value back if Verdict has set it.
+func SetLiberal(is bool, log *slog.Logger) {
+	set := func() error {
+		return restoreSysctls([]ipvsctl.Sysctl{liberal()}, "--conntrack-tcp-be-liberal is off", log)
+	}
+	if is {
+		set = func() error { return setSysctls([]ipvsctl.Sysctl{liberal()}, log) }
+	}
+	if err := set(); err != nil {
+		log.Warn("cannot change a kernel setting; it stays as it is", "name", liberal().Name, "wanted", is, "error", logging.OneLine(err))
+	}
+}
+
+// word is how a sysctl begins in the record, which has little room.
+func word(s *ipvsctl.Sysctl) string { return strings.TrimPrefix(s.Name, "net.") + "=" }
+
 // recordSysctls adds the settings that differ to the record.
 func recordSysctls(list []ipvsctl.Sysctl) error {
 	record, err := kernel.ReadRecord(kernel.Options{})
@@ -250,43 +273,64 @@ func recordSysctls(list []ipvsctl.Sysctl) error {
 	words := strings.Fields(record)
 	for _, s := range list {
 		now, err := nodesetup.ReadSysctl(s.Name)
-		known := slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, s.Name+"=") })
-		if err == nil && now != s.Value && !known { // otherwise nothing is set
-			words = append(words, s.Name+"="+now)
+		if err == nil && now != s.Value && place(words, &s) < 0 { // otherwise nothing is set
+			words = append(words, word(&s)+now)
 		}
 	}
-	if text := strings.Join(words, " "); text != record {
+	return replaceRecord(record, words)
+}
+
+// place finds a sysctl among the words of the record; -1: it is not there.
+func place(words []string, s *ipvsctl.Sysctl) int {
+	return slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, word(s)) })
+}
+
+func replaceRecord(record string, words []string) error {
+	switch text := strings.Join(words, " "); text {
+	case record:
+		return nil
+	case "":
+		return kernel.DeleteRecord(kernel.Options{})
+	default:
 		return kernel.WriteRecord(kernel.Options{}, text)
 	}
-	return nil
 }
 
 // RestoreSysctls gives sysctls their former values, unless they have got another value since Verdict set them. With a
 // successor that uses IPVS, they stay: it needs the same values, and does not set them again.
 func RestoreSysctls(successor bool, log *slog.Logger) error {
+	var err error
+	if !successor {
+		all := append(ipvsctl.Sysctls(true), forwarding(program.IPv4), forwarding(program.IPv6), liberal())
+		err = restoreSysctls(all, "Verdict is gone", log)
+	}
+	if err != nil {
+		return err // the record stays for the next attempt
+	}
+	return kernel.DeleteRecord(kernel.Options{})
+}
+
+// restoreSysctls does that for some sysctls, and takes them from the record.
+func restoreSysctls(list []ipvsctl.Sysctl, reason string, log *slog.Logger) error {
 	record, err := kernel.ReadRecord(kernel.Options{})
 	if err != nil || record == "" {
 		return err
 	}
-	if successor {
-		return kernel.DeleteRecord(kernel.Options{})
-	}
+	words := strings.Fields(record)
 	var errs []error
-	formers := map[string]string{}
-	for _, word := range strings.Fields(record) {
-		name, value, _ := strings.Cut(word, "=")
-		formers[name] = value
-	}
-	for _, s := range append(ipvsctl.Sysctls(true), forwarding(program.IPv4), forwarding(program.IPv6)) {
-		former, found := formers[s.Name]
-		now, err := nodesetup.ReadSysctl(s.Name)
-		if !found || err != nil || now != s.Value {
+	for _, s := range list {
+		at := place(words, &s)
+		if at < 0 {
 			continue
 		}
-		errs = append(errs, nodesetup.WriteSysctl(s.Name, former, "Verdict is gone", log))
+		_, former, _ := strings.Cut(words[at], "=")
+		if now, err := nodesetup.ReadSysctl(s.Name); err == nil && now == s.Value {
+			if err := nodesetup.WriteSysctl(s.Name, former, reason, log); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		words = slices.Delete(words, at, at+1)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err // the record stays for the next attempt
-	}
-	return kernel.DeleteRecord(kernel.Options{})
+	return errors.Join(append(errs, replaceRecord(record, words))...)
 }

@@ -59,6 +59,44 @@ func TestSysctlsGoBack(t *testing.T) {
 	})
 }
 
+// TestLiberal: without the flag, the sysctl gets its former value back if Verdict has set it, and stays as an administrator has set it.
+func TestLiberal(t *testing.T) {
+	ns := netns.New(t)
+	expect := func(when, want string) {
+		t.Helper()
+		if got, err := nodesetup.ReadSysctl(liberal().Name); err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", when, got, err, want)
+		}
+	}
+	var lines strings.Builder
+	log := slog.New(slog.NewTextHandler(&lines, nil))
+	ns.MustDo(t, func() error {
+		expect("before", "0")
+		for range 2 {
+			SetLiberal(true, log)
+			expect("with the flag", "1")
+		}
+		SetLiberal(false, log)
+		expect("without the flag", "0")
+		record, err := kernel.ReadRecord(kernel.Options{})
+		if record != "" || err != nil {
+			t.Errorf("the record stays: %s, %v", record, err)
+		}
+		if err := ns.Sysctl(liberal().Name + "=1"); err != nil { // by somebody else
+			return err
+		}
+		SetLiberal(false, log)
+		expect("of an administrator", "1")
+		SetLiberal(true, log)
+		err = RestoreSysctls(false, log)
+		expect("of an administrator, after a cleanup", "1")
+		return err
+	})
+	if strings.Contains(lines.String(), "WARN") {
+		t.Errorf("warnings:\n%s", lines.String())
+	}
+}
+
 // TestForwarding: a fresh host forwards packets of both families when the daemon or --init-only has run, whether or not IPVS can be
 // used, and keeps its routes from router advertisements. A cleanup gives both sysctls their former values back.
 func TestForwarding(t *testing.T) {

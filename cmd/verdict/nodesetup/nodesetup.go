@@ -64,10 +64,6 @@ func (h *Host) Apply(n *config.Node, log *slog.Logger) {
 // settings lists the settings in the order in which they are made.
 func (h *Host) settings(n *config.Node) []setting {
 	c := &n.Conntrack
-	liberal := 0
-	if c.TCPBeLiberal {
-		liberal = 1
-	}
 	var list []setting
 	for _, s := range []setting{
 		{name: "max", value: h.connections(c), onlyUp: true, without: "new connections fail when the table of connections is full"},
@@ -77,7 +73,6 @@ func (h *Host) settings(n *config.Node) []setting {
 			without: "a client that reuses the port of a connection that was half closed for long may be refused"},
 		{name: "udp_timeout", value: seconds(c.UDP), without: "UDP flows without a reply are forgotten earlier or later than --conntrack-udp-timeout"},
 		{name: "udp_timeout_stream", value: seconds(c.UDPStream), without: "UDP flows are forgotten earlier or later than --conntrack-udp-timeout-stream"},
-		{name: "tcp_be_liberal", value: liberal, without: "packets outside of the TCP window leave the node without translation"},
 	} {
 		if s.value > 0 { // 0 leaves it as it is
 			s.file, s.name = "/proc/sys/net/netfilter/nf_conntrack_"+s.name, "net.netfilter.nf_conntrack_"+s.name

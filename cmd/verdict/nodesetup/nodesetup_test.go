@@ -48,7 +48,7 @@ const conntrack = "/proc/sys/net/netfilter/nf_conntrack_"
 func untouched() map[string]string {
 	return map[string]string{
 		conntrack + "max": "65536", conntrack + "tcp_timeout_established": "432000", conntrack + "tcp_timeout_close_wait": "60",
-		conntrack + "udp_timeout": "30", conntrack + "udp_timeout_stream": "120", conntrack + "tcp_be_liberal": "0",
+		conntrack + "udp_timeout": "30", conntrack + "udp_timeout_stream": "120",
 		"/proc/self/oom_score_adj": "0", "/sys/module/nf_conntrack/parameters/hashsize": "16384",
 	}
 }
@@ -57,7 +57,7 @@ func untouched() map[string]string {
 func TestApply(t *testing.T) {
 	node := config.Default().Node
 	everything := node
-	everything.Conntrack.UDP, everything.Conntrack.UDPStream, everything.Conntrack.TCPBeLiberal = 20e9, 90e9, true
+	everything.Conntrack.UDP, everything.Conntrack.UDPStream = 20e9, 90e9
 	nothing := config.Node{}
 	tests := []struct {
 		name          string
@@ -75,7 +75,7 @@ func TestApply(t *testing.T) {
 		{"the score of the kubelet", &config.Node{OOMScoreAdj: -999}, map[string]string{"/proc/self/oom_score_adj": "-997"}, nil},
 		{"everything", &everything, nil, map[string]string{
 			conntrack + "max": "262144", conntrack + "tcp_timeout_established": "86400", conntrack + "tcp_timeout_close_wait": "3600",
-			conntrack + "udp_timeout": "20", conntrack + "udp_timeout_stream": "90", conntrack + "tcp_be_liberal": "1",
+			conntrack + "udp_timeout": "20", conntrack + "udp_timeout_stream": "90",
 			"/proc/self/oom_score_adj": "-999", "/sys/module/nf_conntrack/parameters/hashsize": "65536",
 		}},
 		{"nothing", &nothing, nil, nil},
