@@ -12,7 +12,7 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/samples"
 )
 
-// complaints are what "keepalived -t" says of shapes. It says nothing of the others.
+// complaints are what "keepalived -t" writes about shapes. It writes nothing about the others.
 var complaints = map[string]string{
 	"all-ports":         "zero port only valid for persistent services - setting",
 	"api-servers":       "Invalid lvs_scheduler|Unknown keyword 'net_mask'|outside range|persistence_timeout invalid|nb_get_retry is deprecated|no scheduler set",

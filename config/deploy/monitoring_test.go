@@ -97,7 +97,7 @@ func TestAlerts(t *testing.T) {
 		_, steps, _ := strings.Cut(string(runbooks), "\n## "+r.Alert+"\n")
 		steps, _, _ = strings.Cut(steps, "\n## ")
 		if got, want := strings.Join(strings.Fields(steps), " "), strings.TrimSpace(r.Annotations["runbook"]); got != want {
-			t.Errorf("RUNBOOKS.md says of %s %q, the alert %q", r.Alert, got, want)
+			t.Errorf("RUNBOOKS.md describes %s as %q, the alert as %q", r.Alert, got, want)
 		}
 		if url := r.Annotations["runbook_url"]; !strings.HasSuffix(url, "/config/deploy/monitoring/RUNBOOKS.md#"+strings.ToLower(r.Alert)) {
 			t.Errorf("the runbook_url of %s is %q", r.Alert, url)

@@ -16,7 +16,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// lookWorld is a node whose rules the test writes, and a Tracker that is told of them.
+// lookWorld is a node whose rules the test writes, and a Tracker to which the test gives them.
 type lookWorld struct {
 	*lab.World
 	*Tracker

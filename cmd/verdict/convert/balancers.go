@@ -107,6 +107,23 @@ func (c *conversion) schedule(b *balancer, line int, name string) {
 	}
 }
 
+// flag sets a flag of the scheduler. IPVS calls them flag-1 and flag-2, too.
+func (c *conversion) flag(b *balancer, line int, flag string) {
+	switch {
+	case flag == "":
+		return
+	case flag == "flag-1" || strings.HasSuffix(flag, "-fallback"):
+		return // always on
+	case flag == "flag-2":
+		flag = b.Spec.Scheduler + "-port"
+	}
+	b.Spec.SchedulerFlags = append(b.Spec.SchedulerFlags, flag)
+	if len(c.faults(b, "spec.schedulerFlags")) > 0 {
+		b.Spec.SchedulerFlags = nil
+		c.note(line, "flag %s of scheduler %s: Verdict has no such flag", flag, b.Spec.Scheduler)
+	}
+}
+
 // persist sets the affinity. The text is a number of seconds; ipvsadm and keepalived mean 360 by none.
 func (c *conversion) persist(b *balancer, line int, text string) {
 	seconds, err := strconv.ParseUint(cmp.Or(text, "360"), 10, 32)

@@ -103,7 +103,7 @@ func expand(text string) string {
 
 // parse reads statements and their blocks. It names braces without a partner. A comment begins with ! or # and ends with the
 // line.
-func (c *conversion) parse(text string) *statement {
+func (c keepalived) parse(text string) *statement {
 	words := regexp.MustCompile(`"[^"]*"?|'[^']*'?|[{}\v]|[!#].*|[^\s\v{}!#"]+`)
 	root := &statement{}
 	open := []*statement{root}
@@ -141,7 +141,7 @@ func (c *conversion) parse(text string) *statement {
 
 // known leaves in a block what is converted, or named by what reads it, and names all else: a statement that is in no way
 // looked at cannot go in silence.
-func (c *conversion) known(block string, of *statement) {
+func (c keepalived) known(block string, of *statement) {
 	if len(of.block) == 0 {
 		return
 	}
@@ -170,7 +170,7 @@ func (c *conversion) known(block string, of *statement) {
 }
 
 // why returns what is said of a statement that is left out of a block, or "". The last one is that with the same name.
-func (c *conversion) why(block string, s, last *statement) string {
+func (c keepalived) why(block string, s, last *statement) string {
 	word := s.word(0)
 	fate, found := c.fates[place{block, word}]
 	conditional := strings.HasPrefix(word, "@")

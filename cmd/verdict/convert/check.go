@@ -17,7 +17,7 @@ func kinds() map[string]string {
 
 // check writes the check of a balancer. Verdict checks all endpoints of a balancer alike: the check is that of the first
 // real server, and others are named.
-func (c *conversion) check(b *balancer, s *statement, serving []*statement) {
+func (c keepalived) check(b *balancer, s *statement, serving []*statement) {
 	var first *statement
 	common := ""
 	for _, r := range serving {
@@ -37,7 +37,7 @@ func (c *conversion) check(b *balancer, s *statement, serving []*statement) {
 }
 
 // checkOf returns the check of a real server, or "".
-func (c *conversion) checkOf(b *balancer, s, r *statement) (check string) {
+func (c keepalived) checkOf(b *balancer, s, r *statement) (check string) {
 	for _, checker := range r.block {
 		kind := kinds()[checker.word(0)]
 		switch {
@@ -49,7 +49,7 @@ func (c *conversion) checkOf(b *balancer, s, r *statement) (check string) {
 		case checker.word(0) == "SMTP_CHECK":
 			c.note(checker.line, "SMTP_CHECK: Verdict only checks that the port accepts connections")
 		}
-		k := keepalivedCheck{conversion: c, kind: kind, virtual: s, real: r, checker: checker}
+		k := keepalivedCheck{conversion: c.conversion, kind: kind, virtual: s, real: r, checker: checker}
 		check = k.text(b)
 	}
 	if _, err := state.ParseHealthCheck(check); check != "" && err != nil {

@@ -60,12 +60,12 @@ var errNeither = errors.New(`it is neither a configuration of keepalived nor wha
 // convert reads either format. Only ipvsadm has lines that begin with a dash.
 func convert(text string) (*conversion, error) {
 	c := &conversion{fates: fates()}
-	read := c.keepalived
+	read := keepalived{c}.read
 	text = strings.TrimPrefix(text, "\ufeff")
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' && line[0] != '!' {
 			if line[0] == '-' {
-				read = c.ipvsadm
+				read = ipvsadm{c}.read
 			}
 			break
 		}

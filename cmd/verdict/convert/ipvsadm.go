@@ -32,7 +32,9 @@ func (c *command) has(option string) bool {
 }
 
 // ipvsadm reads the output of "ipvsadm -Sn".
-func (c *conversion) ipvsadm(text string) {
+type ipvsadm struct{ *conversion }
+
+func (c ipvsadm) read(text string) {
 	servers := map[string]*balancer{} // nil: one that is left out
 	for i, line := range strings.Split(text, "\n") {
 		words := strings.Fields(line)
@@ -88,7 +90,7 @@ func (c *command) virtual() (protocol, at string) {
 }
 
 // virtualServer reads a line -A. It returns nil if the virtual server has no counterpart.
-func (c *conversion) virtualServer(cmd *command, protocol, at string) *balancer {
+func (c ipvsadm) virtualServer(cmd *command, protocol, at string) *balancer {
 	if protocol == "" {
 		c.others(cmd, "-A")
 		return nil
@@ -114,25 +116,8 @@ func (c *conversion) virtualServer(cmd *command, protocol, at string) *balancer 
 	return b
 }
 
-// flag sets a flag of the scheduler. IPVS calls them flag-1 and flag-2, too.
-func (c *conversion) flag(b *balancer, line int, flag string) {
-	switch {
-	case flag == "":
-		return
-	case flag == "flag-1" || strings.HasSuffix(flag, "-fallback"):
-		return // always on
-	case flag == "flag-2":
-		flag = b.Spec.Scheduler + "-port"
-	}
-	b.Spec.SchedulerFlags = append(b.Spec.SchedulerFlags, flag)
-	if len(c.faults(b, "spec.schedulerFlags")) > 0 {
-		b.Spec.SchedulerFlags = nil
-		c.note(line, "flag %s of scheduler %s: Verdict has no such flag", flag, b.Spec.Scheduler)
-	}
-}
-
 // realServer reads a line -a.
-func (c *conversion) realServer(cmd *command, b *balancer) {
+func (c ipvsadm) realServer(cmd *command, b *balancer) {
 	at, err := hostPort(cmd.values["-r"])
 	if err != nil {
 		c.note(cmd.line, "real server %s: %s; it is left out", cmd.values["-r"], err)
@@ -168,7 +153,7 @@ func hostPort(text string) (netip.AddrPort, error) {
 }
 
 // others names the options that are not converted.
-func (c *conversion) others(cmd *command, block string) {
+func (c ipvsadm) others(cmd *command, block string) {
 	for _, option := range slices.Sorted(maps.Keys(cmd.values)) {
 		if fate, found := c.fates[place{block, option}]; !found || fate != "" {
 			c.note(cmd.line, "%s: %s", strings.TrimSpace(option+" "+cmd.values[option]), cmp.Or(fate, unknown))

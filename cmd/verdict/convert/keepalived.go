@@ -12,7 +12,9 @@ import (
 )
 
 // keepalived reads a configuration of keepalived.
-func (c *conversion) keepalived(text string) {
+type keepalived struct{ *conversion }
+
+func (c keepalived) read(text string) {
 	file := c.parse(text)
 	c.recognized = len(file.block) == 0
 	c.known("file", file)
@@ -44,7 +46,7 @@ func (c *conversion) keepalived(text string) {
 }
 
 // single reads a virtual server with an address.
-func (c *conversion) single(s *statement) {
+func (c keepalived) single(s *statement) {
 	at, err := addrPort(s.word(1), s.word(2))
 	if err != nil {
 		c.note(s.line, "%s: %s; it is left out", s, err)
@@ -54,7 +56,7 @@ func (c *conversion) single(s *statement) {
 }
 
 // group reads a virtual server with a group of addresses: a balancer for each port.
-func (c *conversion) group(s, group *statement) {
+func (c keepalived) group(s, group *statement) {
 	if group == nil {
 		c.note(s.line, "virtual_server group %s: there is no such group; it is left out", s.word(2))
 		return
@@ -127,7 +129,7 @@ func addrPort(address, port string) (netip.AddrPort, error) {
 }
 
 // protocol returns that of a virtual server. keepalived takes UDP if there is none.
-func (c *conversion) protocol(s *statement) string {
+func (c keepalived) protocol(s *statement) string {
 	p := strings.ToUpper(value("protocol", s))
 	if p != "TCP" && p != "UDP" && p != "SCTP" {
 		c.note(s.line, "%s: it has no protocol, or one that keepalived does not know, so it serves UDP", s)
@@ -137,7 +139,7 @@ func (c *conversion) protocol(s *statement) string {
 }
 
 // virtual makes a balancer of a virtual server.
-func (c *conversion) virtual(s *statement, name string, port uint16, addresses []netip.Addr) {
+func (c keepalived) virtual(s *statement, name string, port uint16, addresses []netip.Addr) {
 	b := c.balancer(s.line, s.String())
 	c.named(b, name)
 	b.listen(c.protocol(s), port, addresses...)
@@ -167,7 +169,7 @@ func (c *conversion) virtual(s *statement, name string, port uint16, addresses [
 }
 
 // option reads a statement of a virtual server.
-func (c *conversion) option(b *balancer, o *statement) {
+func (c keepalived) option(b *balancer, o *statement) {
 	switch word := o.name(); word {
 	case "lb_algo":
 		c.schedule(b, o.line, o.word(1))
@@ -182,7 +184,7 @@ func (c *conversion) option(b *balancer, o *statement) {
 
 // forwarding returns how packets reach the endpoints: as the virtual server has it or, if it holds for none of them, as the
 // first one has it.
-func (c *conversion) forwarding(s *statement, port uint16) shortform.Forwarding {
+func (c keepalived) forwarding(s *statement, port uint16) shortform.Forwarding {
 	ways := []shortform.Forwarding{}
 	for _, r := range s.all("real_server") {
 		if _, ok := c.serverAt(r, port); ok {
@@ -197,7 +199,7 @@ func (c *conversion) forwarding(s *statement, port uint16) shortform.Forwarding 
 }
 
 // way reads how packets reach a server. "" is nat.
-func (c *conversion) way(o *statement) shortform.Forwarding {
+func (c keepalived) way(o *statement) shortform.Forwarding {
 	switch o.word(1) {
 	case "DR":
 		return "route"
@@ -222,7 +224,7 @@ func tunnel(words ...string) shortform.Forwarding {
 }
 
 // serverAt parses the address of a server. Without a port, it has that of the virtual server.
-func (c *conversion) serverAt(r *statement, port uint16) (netip.AddrPort, bool) {
+func (c keepalived) serverAt(r *statement, port uint16) (netip.AddrPort, bool) {
 	at, err := addrPort(r.word(1), r.word(2))
 	if err != nil {
 		c.note(r.line, "%s: %s; it is left out", r, err)
@@ -232,7 +234,7 @@ func (c *conversion) serverAt(r *statement, port uint16) (netip.AddrPort, bool) 
 
 // sorry reads the server of last resort. keepalived asks nobody whether it serves, so it gets connections even if it does
 // not pass the check.
-func (c *conversion) sorry(b *balancer, s *statement, port uint16) {
+func (c keepalived) sorry(b *balancer, s *statement, port uint16) {
 	r, way := find("sorry_server", s), find("sorry_server_lvs_method", s)
 	if way.line == 0 {
 		way = find("lb_kind", s)

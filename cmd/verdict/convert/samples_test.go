@@ -26,7 +26,7 @@ func TestSamples(t *testing.T) {
 			}
 			text := strings.TrimPrefix(string(data), "\ufeff")
 			balancers, notes := converted(t, string(data))
-			for _, s := range new(conversion).parse(text).block {
+			for _, s := range (keepalived{new(conversion)}).parse(text).block {
 				named := strings.Contains("\n"+notes, fmt.Sprintf("\n%d: ", s.line))
 				if s.word(0) == "virtual_server" && !named && !strings.Contains(balancers, s.String()+"\n") {
 					t.Errorf("line %d: %q is no balancer\n%s", s.line, s.words, balancers)

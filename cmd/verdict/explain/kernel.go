@@ -38,7 +38,7 @@ type kernel interface {
 	Server(k ipvsctl.Key) (ipvsctl.Status, bool, error)
 	// LeftOut asks the daemon about the endpoints of a Service (namespace/name).
 	LeftOut(service string) ([]socket.Endpoint, error)
-	// Problems are what the daemon says of a Service (namespace/name).
+	// Problems are those that the daemon has of a Service (namespace/name).
 	Problems(service string) ([]socket.Problem, error)
 	// Legacy lists the tables of iptables-legacy, whose rules cannot be read here.
 	Legacy(f program.Family) []string
