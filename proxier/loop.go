@@ -253,7 +253,7 @@ func (p *Proxier) finish(pass report.Pass) {
 	}
 	applied := pass.Result.Applied()
 	if applied {
-		p.passes.queue.applied() // whoever waits for a change finds its problems
+		pass.Latencies = p.passes.queue.applied() // whoever waits for a change finds its problems
 	}
 	p.pace.leaving = pass.Result.Leaving
 	if now := pass.Started.Add(pass.Duration); applied {

@@ -63,12 +63,13 @@ func (q *queue) takeAll() []state.Name {
 // rest reports whether the last pass has left Services for the next one.
 func (q *queue) rest() bool { return q.left && q.store.Rest() }
 
-// applied forgets what was taken, because the kernel has it.
-func (q *queue) applied() {
+// applied forgets what was taken, because the kernel has it, and returns how long that took.
+func (q *queue) applied() (took []state.Latency) {
 	for _, changes := range q.taken {
-		q.store.Applied(changes)
+		took = append(took, q.store.Applied(changes)...)
 	}
 	q.taken = nil
+	return took
 }
 
 // sortNames sorts names. To sort them by namespace is faster than to compare whole names.

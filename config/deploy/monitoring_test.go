@@ -67,8 +67,8 @@ func TestAlerts(t *testing.T) {
 			Groups []struct {
 				Name  string
 				Rules []struct {
-					Alert, Expr, For    string
-					Labels, Annotations map[string]string
+					Alert, Record, Expr, For string
+					Labels, Annotations      map[string]string
 				}
 			}
 		}
@@ -85,6 +85,13 @@ func TestAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	metrics := tool(t, "", "rules", file)
+	for _, g := range rule.Spec.Groups {
+		for _, r := range g.Rules {
+			if r.Record != "" {
+				metrics = strings.ReplaceAll(metrics, r.Record, "") // a rule reads what another one records
+			}
+		}
+	}
 	checkMetrics(t, metrics)
 	if !strings.Contains(metrics, "verdict_api_resource_readable") { // a lost API server causes too few errors to be noticed by them
 		t.Error("no alert when the API server is lost")

@@ -161,6 +161,9 @@ func (m *Metrics) PassDone(p *report.Pass) {
 	for _, t := range p.Triggers {
 		m.programming.WithLabelValues(t.Family.Version()).Observe(end.Sub(t.At).Seconds())
 	}
+	for _, l := range p.Latencies {
+		m.changes.WithLabelValues(l.Change).Observe(l.Took.Seconds())
+	}
 	m.serves(&p.Totals)
 }
 

@@ -227,6 +227,13 @@ func TestProgrammedAndFlows(t *testing.T) {
 	m.PassDone(&report.Pass{Started: at, Triggers: []report.Trigger{
 		{Family: state.IPv4, At: at.Add(-300 * time.Millisecond)}, {Family: state.IPv4, At: at.Add(-90 * time.Second)},
 	}})
+	m.PassDone(&report.Pass{Latencies: []state.Latency{{Change: "endpoint_added", Took: 600 * time.Microsecond}, {Change: "service", Took: time.Second}}})
+	has(t, m, `
+		verdict_change_duration_seconds_bucket{change="endpoint_added",le="0.0005"} 0
+		verdict_change_duration_seconds_bucket{change="endpoint_added",le="0.001"} 1
+		verdict_change_duration_seconds_sum{change="service"} 1
+		verdict_change_duration_seconds_count{change="endpoint_removed"} 0
+	`)
 	m.FlowsCleaned([]conntrack.Result{{Family: state.IPv6, Took: 3 * time.Millisecond, Deleted: 12}})
 	has(t, m, `
 		kubeproxy_network_programming_duration_seconds_bucket{ip_family="IPv4",le="0.25"} 0

@@ -34,6 +34,8 @@ type Pass struct {
 	Totals dataplane.AllTotals
 	// Triggers are the times at which the endpoint controller noted the changes that this pass brought into the kernel.
 	Triggers []Trigger
+	// Latencies say how long the changes took that the kernel has since this pass, from when the store had them.
+	Latencies []state.Latency
 	// HealthChecks are the healthCheckNodePort servers wanted from now on; nil: as before.
 	HealthChecks *HealthChecks
 	// NodeEligible is false while the Node is being deleted or tainted for deletion.

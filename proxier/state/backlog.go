@@ -27,6 +27,10 @@ type pending struct {
 	latest uint64      // revision of the latest change
 	queued bool        // no pass has taken the latest change
 	kinds  changeKinds // what changed
+	taken  changeKinds // what of that passes have taken
+	// since is when the oldest of its changes came, and later the same for what came after a pass took the others. Zero:
+	// none came after MarkSynced.
+	since, later time.Time
 }
 
 // ChangeCounts count changes as the metrics of upstream kube-proxy do. An update that changes nothing for the proxy
@@ -41,9 +45,21 @@ type changeKinds uint8
 
 const (
 	serviceChanged changeKinds = 1 << iota
-	endpointsChanged
+	endpointAdded
+	endpointRemoved
 	healthChanged // not counted: upstream has nothing like it
+
+	endpointsChanged = endpointAdded | endpointRemoved
 )
+
+// Latency is how long a change of some kind took from when the store had it until the kernel had it.
+type Latency struct {
+	Change string // one of Changed
+	Took   time.Duration
+}
+
+// Changed are the kinds of changes that Applied knows, by the place of their bit.
+func Changed() [3]string { return [...]string{"service", "endpoint_added", "endpoint_removed"} }
 
 // pend adds n Services for which changes of some kinds wait. A scrape walks over no Services, so writers do not wait for it.
 func (c *ChangeCounts) pend(kinds changeKinds, n int) {
@@ -83,14 +99,27 @@ func (b *backlog) touch(n Name, kind changeKinds) {
 		}
 		queue.Push(n.Namespace, n.Name)
 	}
-	switch kind {
-	case serviceChanged:
+	fresh := kind &^ before.kinds
+	if before.kinds&endpointsChanged != 0 {
+		fresh &^= endpointsChanged
+	}
+	switch {
+	case kind == serviceChanged:
 		b.counts.Services++
-	case endpointsChanged:
+	case kind&endpointsChanged != 0:
 		b.counts.Endpoints++
 	}
-	b.counts.pend(kind&^before.kinds, 1)
-	b.dirty[n] = pending{latest: b.revision, queued: true, kinds: before.kinds | kind}
+	b.counts.pend(fresh, 1)
+	now := pending{latest: b.revision, queued: true, kinds: before.kinds | kind, taken: before.taken, since: before.since, later: before.later}
+	if b.synced {
+		switch {
+		case now.since.IsZero():
+			now.since = time.Now()
+		case !before.queued && now.later.IsZero():
+			now.later = time.Now()
+		}
+	}
+	b.dirty[n] = now
 	b.signal()
 }
 
@@ -165,7 +194,8 @@ func (b *backlog) Take(n int) (c Changes, ok bool) {
 		}
 		name := Name{Namespace: namespace, Name: own}
 		if p := b.dirty[name]; p.queued {
-			b.dirty[name] = pending{latest: p.latest, kinds: p.kinds}
+			p.queued, p.taken = false, p.kinds
+			b.dirty[name] = p
 			c.Services = append(c.Services, name)
 		}
 	}
@@ -211,14 +241,24 @@ func (b *backlog) Fresh() bool {
 	return b.synced && (!b.first.Empty() || len(b.queue.fresh) > 0)
 }
 
-// Applied forgets some changes up to their revision, because the kernel has them. Later changes stay pending.
-func (b *backlog) Applied(c Changes) {
+// Applied forgets some changes up to their revision, because the kernel has them, and returns how long they took. Later changes
+// stay pending.
+func (b *backlog) Applied(c Changes) (took []Latency) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, n := range c.Services {
-		if p := b.dirty[n]; p.latest <= c.Revision {
+		p := b.dirty[n]
+		for i, kind := range Changed() {
+			if p.taken&(1<<i) != 0 && !p.since.IsZero() {
+				took = append(took, Latency{Change: kind, Took: time.Since(p.since)})
+			}
+		}
+		if p.latest <= c.Revision {
 			b.counts.pend(p.kinds, -1)
 			delete(b.dirty, n)
+		} else {
+			p.since, p.later = p.later, time.Time{}
+			b.dirty[n] = p
 		}
 	}
 	if len(b.dirty) == 0 {
@@ -228,4 +268,5 @@ func (b *backlog) Applied(c Changes) {
 	if c.Environment && b.envDirty <= c.Revision {
 		b.envDirty = 0
 	}
+	return took
 }

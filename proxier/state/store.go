@@ -67,17 +67,42 @@ func (s *Store) SetSlice(sl *Slice, problems []Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.problems.set("EndpointSlice", sl.Name, problems)
-	if old := s.slices[sl.Name]; old != nil && old.Service != sl.Service {
+	old := s.slices[sl.Name]
+	if old != nil && old.Service != sl.Service {
 		s.removeSlice(sl.Name)
+		old = nil
 	}
 	s.slices[sl.Name] = sl
 	s.members[sl.Service] = withSlice(s.members[sl.Service], sl)
-	s.touchMembers(sl.Service)
+	s.touchMembers(sl.Service, changeOf(old.ready(), sl.ready()))
+}
+
+// ready returns how many endpoints of a slice are ready; nil: none.
+func (sl *Slice) ready() (n int) {
+	if sl != nil {
+		for i := range sl.Endpoints {
+			if sl.Endpoints[i].Ready {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// changeOf says what became of the endpoints of a slice. Where as many are ready as before, one was replaced.
+func changeOf(before, now int) changeKinds {
+	switch {
+	case now > before:
+		return endpointAdded
+	case now < before:
+		return endpointRemoved
+	}
+	return endpointsChanged
 }
 
 // touchMembers marks a Service as changed whose slices changed. The caller holds mu.
-func (s *Store) touchMembers(service Name) {
-	s.touch(service, endpointsChanged)
+func (s *Store) touchMembers(service Name, kind changeKinds) {
+	s.touch(service, kind)
 	if service != apiServer() {
 		return
 	}
@@ -131,7 +156,7 @@ func (s *Store) removeSlice(n Name) {
 	} else {
 		s.members[old.Service] = remaining
 	}
-	s.touchMembers(old.Service)
+	s.touchMembers(old.Service, endpointRemoved)
 }
 
 // SetHealth replaces what is known about the endpoints of a Service; nil: all of them are good. It is a change of the
