@@ -140,6 +140,12 @@ bench-upstream: packages build ## measure Verdict beside kube-proxy, draw e2e/ch
 		-verdict $(CURDIR)/bin/verdict -upstream "$$upstream" -plot $(CURDIR)/e2e/change-latency.svg $(BENCH) | tee .cache/bench-upstream.txt
 	e2e/benchtable.sh proxy .cache/bench-upstream.txt
 
+.PHONY: bench-daemons
+bench-daemons: packages build ## let 50 nodes with Verdict follow one API server, and ask their metrics for the latency of a change (root, 3 minutes)
+	set -eo pipefail; upstream="$$(e2e/controlplane/build.sh)"; $(GO) test ./e2e/benchupstream -run '^$$' -bench Daemons -benchtime 1x -timeout 1h \
+		-verdict $(CURDIR)/bin/verdict -upstream "$$upstream" -seconds 60 | tee .cache/bench-daemons.txt
+	e2e/benchtable.sh daemons .cache/bench-daemons.txt
+
 .PHONY: bench-deadnode
 bench-deadnode: packages ## let a node vanish under Verdict and under kube-proxy (root, 2 minutes)
 	$(GO) test -tags e2e ./e2e/deadnode -run '^$$' -bench Vanish -benchtime 1x -upstream "$$(e2e/controlplane/build.sh)"

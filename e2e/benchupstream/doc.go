@@ -11,4 +11,5 @@
 //	xtables_test.go   finds out when iptables has a change
 //	changes_test.go   single changes, and streams of changes
 //	rules_test.go     counts chains, rules and sets
+//	daemons_test.go   many nodes with Verdict, and what their metrics say of the latency of a change
 package benchupstream

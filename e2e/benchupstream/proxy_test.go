@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,11 +39,19 @@ func proxyKinds() []*proxyKind {
 			most: 1 << 20, quiet: 100 * time.Millisecond,
 		},
 		{
-			name: "kube-proxy nftables", id: "nftables", command: kubeProxy("nftables"), synced: upstreamSynced(),
+			name: "kube-proxy nftables", id: "nftables", command: kubeProxy("nftables", ""), synced: upstreamSynced(),
 			most: 10_000, quiet: 1500 * time.Millisecond,
 		},
+		{ // it reads what the kernel has through the program nft, as all versions before 1.37
+			name: "the same without NFTablesNetlink", id: "nftables-program", command: kubeProxy("nftables", "featureGates: {NFTablesNetlink: false}\n"),
+			synced: upstreamSynced(), most: 10_000, quiet: 1500 * time.Millisecond,
+		},
+		{ // as small as it may be: 0 is 1 s
+			name: "the same with minSyncPeriod 1ns", id: "nftables-soon", command: kubeProxy("nftables", "nftables: {syncPeriod: 1h, minSyncPeriod: 1ns}\n"),
+			synced: upstreamSynced(), most: 10_000, quiet: 1500 * time.Millisecond,
+		},
 		{
-			name: "kube-proxy iptables", id: "iptables", command: kubeProxy("iptables"), synced: upstreamSynced(),
+			name: "kube-proxy iptables", id: "iptables", command: kubeProxy("iptables", ""), synced: upstreamSynced(),
 			most: 5_000, legacy: true, quiet: 3 * time.Second,
 		},
 	}
@@ -75,14 +84,17 @@ metricsBindAddress: 127.0.0.1:10249
 clientConnection:
   kubeconfig: %s
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s, udpTimeout: 0s, udpStreamTimeout: 0s}
-nftables: {syncPeriod: 1h}
 iptables: {syncPeriod: 1h}
 `
 
-func kubeProxy(mode string) func(string, string) ([]string, []string, error) {
+// kubeProxy runs kube-proxy in a mode, with more lines of its configuration file; "": with its defaults.
+func kubeProxy(mode, more string) func(string, string) ([]string, []string, error) {
 	return func(dir, kubeconfig string) (command, env []string, err error) {
 		config := filepath.Join(dir, mode+".yaml")
-		if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, mode, kubeconfig), 0o644); err != nil {
+		if !strings.Contains(more, "nftables:") {
+			more += "nftables: {syncPeriod: 1h}\n"
+		}
+		if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig+more, mode, kubeconfig), 0o644); err != nil {
 			return nil, nil, err
 		}
 		path, err := legacyPath(dir)
