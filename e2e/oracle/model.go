@@ -9,15 +9,17 @@ import (
 
 // Cluster is a state of the cluster, as one node sees it.
 type Cluster struct {
-	Node         string
-	Zone         string
-	NodeAddrs    []netip.Addr   // the primary address of each family; node ports answer there
-	PodRanges    []netip.Prefix // of the whole cluster
-	PodCIDRs     []netip.Prefix // as the Node object names them, true or not
-	ServiceCIDRs []netip.Prefix
-	Services     []*state.Service
-	Slices       []*state.Slice
-	Failed       map[state.Name]state.Health // endpoints that have answered badly
+	Node              string
+	Zone              string
+	NodeAddrs         []netip.Addr   // the primary address of each family; node ports answer there
+	PodRanges         []netip.Prefix // of the whole cluster
+	PodCIDRs          []netip.Prefix // as the Node object names them, true or not
+	ServiceCIDRs      []netip.Prefix
+	LoadBalancerCIDRs []netip.Prefix // ranges of other addresses that belong to Services alone, as the administrator says
+	Services          []*state.Service
+	Slices            []*state.Slice
+	Failed            map[state.Name]state.Health // endpoints that have answered badly
+	Translates        map[netip.Addr]netip.Addr   // what another table does with destinations before a proxy sees them
 
 	untrue untrue // for Random
 }
@@ -43,7 +45,7 @@ const (
 // Answer is what a proxy has to do with a packet.
 type Answer struct {
 	Fate      Fate
-	Endpoints []netip.AddrPort // any of these, sorted
+	Endpoints []netip.AddrPort // any of these, sorted. If it is passed: where another table has sent it
 	// Source is whose address the endpoints see: "client" or "node". "both": an endpoint on this node that is the client sees
 	// the node, because it would not recognize the answer otherwise.
 	Source string
@@ -94,6 +96,26 @@ func (c *Cluster) fromNode(p Packet) bool { return slices.Contains(c.NodeAddrs, 
 
 // Ask answers what becomes of a packet.
 func (c *Cluster) Ask(p Packet) Answer {
+	if to, ok := c.Translates[p.Dst.Addr()]; ok {
+		return c.translated(p, netip.AddrPortFrom(to, p.Dst.Port()))
+	}
+	return c.ask(p)
+}
+
+// translated is for a packet that another table has translated: nobody translates it again. At an address that only Services have, it
+// ends as if it were untranslated. An external or load balancer IP may have another node that serves it.
+func (c *Cluster) translated(p Packet, to netip.AddrPort) Answer {
+	if !c.inRange(to.Addr()) || c.isExternal(to.Addr()) {
+		return Answer{Fate: Passed, Endpoints: []netip.AddrPort{to}, Source: "client"}
+	}
+	p.Dst = to
+	if c.ask(p).Fate == Dropped {
+		return Answer{Fate: Dropped}
+	}
+	return Answer{Fate: Refused}
+}
+
+func (c *Cluster) ask(p Packet) Answer {
 	for _, svc := range c.Services {
 		if !inFamily(svc, p.Dst.Addr()) {
 			continue
@@ -132,27 +154,35 @@ func (c *Cluster) reaches(svc *state.Service, port *state.ServicePort, p Packet)
 	return None
 }
 
-// unknown is the fate of a packet for no port of a Service. A cluster IP refuses what no port of it takes. An address of the
-// range of Services that no Service has gives no answer. A packet from outside to an external or load balancer IP would go back
+// unknown is the fate of a packet for no port of a Service. A cluster IP refuses what no port of it takes, and so does any address of
+// a Service in a range of Services. An address there that no Service has gives no answer. A packet from outside to an external or load balancer IP would go back
 // to where it came from; all others may find whoever has the address, too.
 func (c *Cluster) unknown(p Packet) Fate {
-	dst, external := p.Dst.Addr(), false
+	dst := p.Dst.Addr()
 	for _, svc := range c.Services {
 		if slices.Contains(svc.ClusterIPs, dst) {
 			return Refused
 		}
-		external = external || inFamily(svc, dst) && (slices.Contains(svc.ExternalIPs, dst) || slices.Contains(svc.LoadBalancerIPs, dst))
 	}
-	switch {
-	case slices.ContainsFunc(c.ServiceCIDRs, func(r netip.Prefix) bool { return r.Contains(dst) }):
-		if external {
-			return Refused
-		}
-		return Dropped
-	case external && !c.fromPod(p) && !c.fromNode(p):
+	switch external := c.isExternal(dst); {
+	case external && (c.inRange(dst) || !c.fromPod(p) && !c.fromNode(p)):
 		return Refused
+	case c.inRange(dst):
+		return Dropped
 	}
 	return Passed
+}
+
+// isExternal reports whether an address is an external or load balancer IP.
+func (c *Cluster) isExternal(a netip.Addr) bool {
+	return slices.ContainsFunc(c.Services, func(svc *state.Service) bool {
+		return inFamily(svc, a) && (slices.Contains(svc.ExternalIPs, a) || slices.Contains(svc.LoadBalancerIPs, a))
+	})
+}
+
+// inRange reports whether an address is in a range that belongs to Services alone.
+func (c *Cluster) inRange(a netip.Addr) bool {
+	return slices.ContainsFunc(slices.Concat(c.ServiceCIDRs, c.LoadBalancerCIDRs), func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
 // serve is the fate of a packet for a port of a Service.

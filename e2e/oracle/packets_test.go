@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,6 +45,7 @@ func TestPackets(t *testing.T) {
 		seed := *seed + uint64(i)
 		c := oracle.Random(rand.New(rand.NewPCG(seed, 5)))
 		write(t, w.node, c)
+		translate(t, w.node, c)
 		for _, p := range draw(c, seed) {
 			want, got := c.Ask(p), w.send(t, c, p)
 			fates[want.Fate]++
@@ -73,6 +75,7 @@ func TestPacketsFindBugs(t *testing.T) {
 		"pods are taken for clients outside": func(c *oracle.Cluster) { c.PodRanges = nil },
 		"unused cluster IPs are not dropped": func(c *oracle.Cluster) { c.ServiceCIDRs = nil },
 		"health is overlooked":               func(c *oracle.Cluster) { c.Failed = nil },
+		"ranges of load balancers":           func(c *oracle.Cluster) { c.LoadBalancerCIDRs = nil },
 	} {
 		t.Run(bug, func(t *testing.T) {
 			w := newWire(t, oracle.Random(rand.New(rand.NewPCG(1, 5))))
@@ -80,6 +83,7 @@ func TestPacketsFindBugs(t *testing.T) {
 				written, c := oracle.Random(rand.New(rand.NewPCG(seed, 5))), oracle.Random(rand.New(rand.NewPCG(seed, 5)))
 				plant(written)
 				write(t, w.node, written)
+				translate(t, w.node, c)
 				for _, p := range draw(c, seed) {
 					if compare(c, p, c.Ask(p), w.send(t, c, p)) != nil {
 						return
@@ -118,7 +122,10 @@ func compare(c *oracle.Cluster, p oracle.Packet, want oracle.Answer, got []seen)
 			sent = append(sent, s)
 		}
 	}
-	wrong := fmt.Errorf("the node sent %v, and refused with %v", sent, refusals)
+	wrong, to := fmt.Errorf("the node sent %v, and refused with %v", sent, refusals), p.Dst
+	if want.Fate == oracle.Passed && len(want.Endpoints) > 0 {
+		to = want.Endpoints[0]
+	}
 	switch {
 	case want.Fate == oracle.Served:
 		if len(sent) != 1 || len(refusals) > 0 || !slices.Contains(want.Endpoints, sent[0].dst) {
@@ -136,14 +143,34 @@ func compare(c *oracle.Cluster, p oracle.Packet, want oracle.Answer, got []seen)
 		if len(got) > 0 {
 			return wrong
 		}
-	case slices.Contains(c.NodeAddrs, p.Dst.Addr()): // the node answers itself that nobody listens
+	case slices.Contains(c.NodeAddrs, to.Addr()): // the node answers itself that nobody listens
 		if len(sent) > 0 {
 			return wrong
 		}
-	case len(sent) != 1 || len(refusals) > 0 || sent[0].dst != p.Dst || sent[0].src.Addr() != p.Src:
+	case len(sent) != 1 || len(refusals) > 0 || sent[0].dst != to || sent[0].src.Addr() != p.Src:
 		return wrong
 	}
 	return nil
+}
+
+// translate makes the rules of another table, which translates destinations before Verdict sees them.
+func translate(t *testing.T, node *netns.Namespace, c *oracle.Cluster) {
+	t.Helper()
+	var text strings.Builder
+	for family, v4 := range map[string]bool{"ip": true, "ip6": false} {
+		var rules string
+		for from, to := range c.Translates {
+			if from.Is4() == v4 {
+				rules += fmt.Sprintf("%s daddr %s dnat to %s; ", family, from, to)
+			}
+		}
+		fmt.Fprintf(&text, `table %[1]s other; delete table %[1]s other; table %[1]s other {
+			chain in { type nat hook prerouting priority -101; %[2]s }
+			chain out { type nat hook output priority -101; %[2]s }
+		}
+		`, family, rules)
+	}
+	lab.Must(t, node.Load(text.String()))
 }
 
 // write makes the rules of a state those of the kernel, as a daemon that starts does.
@@ -164,6 +191,9 @@ func settings(c *oracle.Cluster) *config.Settings {
 	s.NodeName, s.MinSyncPeriod, s.DetectLocalMode = c.Node, 0, config.DetectClusterCIDR
 	for _, r := range c.PodRanges {
 		s.ClusterCIDRs = append(s.ClusterCIDRs, r.String())
+	}
+	for _, r := range c.LoadBalancerCIDRs {
+		s.LoadBalancerCIDRs = append(s.LoadBalancerCIDRs, r.String())
 	}
 	return &s
 }

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -28,6 +29,7 @@ func Random(r *rand.Rand) *Cluster {
 		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.0.128.0/17"), netip.MustParsePrefix("fd00:10::8000/113")},
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/24"), netip.MustParsePrefix("fd00:96::/120")},
 		Failed:       map[state.Name]state.Health{},
+		Translates:   map[netip.Addr]netip.Addr{},
 	}
 	c.untrue = untrue(r.IntN(3))
 	for i := range 1 + r.IntN(4) {
@@ -37,15 +39,23 @@ func Random(r *rand.Rand) *Cluster {
 			c.Slices = append(c.Slices, c.slice(r, svc, byte(s)))
 		}
 	}
+	if r.IntN(3) == 0 { // the addresses of the first two Services
+		c.LoadBalancerCIDRs = []netip.Prefix{netip.MustParsePrefix("203.0.0.0/23"), netip.MustParsePrefix("fd00:3::/119")}
+	}
+	targets := append(c.destinations(), c.clients()...)
+	for i := range byte(r.IntN(8)) {
+		to := targets[r.IntN(len(targets))]
+		c.Translates[address(to.Is4(), 198, 0, i)] = to
+	}
 	return c
 }
 
 // address is one of the addresses number i.
 func address(v4 bool, prefix byte, i ...byte) netip.Addr {
 	if v4 {
-		return netip.AddrFrom4([4]byte{map[byte]byte{96: 10, 10: 10, 203: 203}[prefix], map[byte]byte{96: 96, 10: 0, 203: 0}[prefix], i[0], i[1]})
+		return netip.AddrFrom4([4]byte{map[byte]byte{96: 10, 10: 10, 198: 198, 203: 203}[prefix], map[byte]byte{96: 96, 198: 19}[prefix], i[0], i[1]})
 	}
-	return netip.AddrFrom16([16]byte{0: 0xfd, 3: map[byte]byte{96: 0x96, 10: 0x10, 203: 0x3}[prefix], 14: i[0], 15: i[1]})
+	return netip.AddrFrom16([16]byte{0: 0xfd, 3: map[byte]byte{96: 0x96, 10: 0x10, 198: 0x19, 203: 0x3}[prefix], 14: i[0], 15: i[1]})
 }
 
 func (c *Cluster) service(r *rand.Rand, number byte) *state.Service {
@@ -76,6 +86,7 @@ func (c *Cluster) service(r *rand.Rand, number byte) *state.Service {
 				svc.SourceRanges = append(svc.SourceRanges, netip.MustParsePrefix(text))
 			}
 		}
+		svc.NoSource = len(svc.SourceRanges) == 0 && chance(2)
 	}
 	ports := []state.ServicePort{
 		{Name: "http", Protocol: state.TCP, Port: 80}, {Name: "dns", Protocol: state.UDP, Port: 53},
@@ -146,7 +157,7 @@ func (c *Cluster) Packets() (list []Packet) {
 	clients, destinations, ports := c.clients(), c.destinations(), c.ports()
 	for _, dst := range destinations {
 		for _, src := range clients {
-			if src.Is4() != dst.Is4() || src == dst {
+			if src.Is4() != dst.Is4() || src == dst || src == c.Translates[dst] {
 				continue
 			}
 			for _, port := range ports {
@@ -160,7 +171,7 @@ func (c *Cluster) Packets() (list []Packet) {
 }
 
 func (c *Cluster) destinations() []netip.Addr {
-	list := slices.Clone(c.NodeAddrs)
+	list := slices.AppendSeq(slices.Clone(c.NodeAddrs), maps.Keys(c.Translates))
 	for _, svc := range c.Services {
 		for _, a := range slices.Concat(svc.ClusterIPs, svc.ExternalIPs, svc.LoadBalancerIPs) {
 			list = append(list, a, a.Next(), a.Prev())

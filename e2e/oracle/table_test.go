@@ -27,7 +27,10 @@ var words = situationWords{
 	to: {
 		"a cluster IP", "an external IP", "a load balancer IP", "a node port", "a load balancer IP whose source ranges leave the client out",
 		"a load balancer IP whose source ranges nobody can read", "another port of a cluster IP", "another port of an external IP",
-		"another port of a load balancer IP", "another port of the node", "an address in the ranges of Services that no Service has",
+		"another port of a load balancer IP", "another port of a load balancer IP in the ranges of Services", "another port of the node",
+		"an address in the ranges of Services that no Service has",
+		"a cluster IP by another table", "an address in the ranges of Services that no Service has by another table",
+		"an external IP by another table", "a load balancer IP by another table", "an endpoint by another table",
 	},
 	policy:    {"Cluster", "Local"},
 	endpoints: {"here and elsewhere", "only here", "only elsewhere", "none", "only terminating ones"},
@@ -149,13 +152,16 @@ func (s situation) build(v4 bool, protocol state.Protocol) (*oracle.Cluster, ora
 		ServiceCIDRs: []netip.Prefix{netip.PrefixFrom(addr("10.96.0.0", "fd00:96::"), node.BitLen()*3/4)}, Services: []*state.Service{svc, other}, Slices: []*state.Slice{slice, proof},
 		PodCIDRs: []netip.Prefix{netip.PrefixFrom(addr("10.0.1.0", "fd00:10::"), node.BitLen()*3/4+map[bool]int{true: 0, false: 16}[v4])},
 	}
+	if strings.Contains(s[to], "load balancer IP in the ranges") {
+		c.LoadBalancerCIDRs = []netip.Prefix{netip.PrefixFrom(svc.LoadBalancerIPs[0], node.BitLen())}
+	}
 	p := oracle.Packet{Protocol: protocol, Src: map[string]netip.Addr{
 		"a pod here": addr("10.0.1.9", "fd00:10::9"), "a pod elsewhere": addr("10.0.200.1", "fd00:10::c8:1"), "an endpoint here": here[0], "this node": node, "outside": addr("198.51.100.1", "2001:db8:1::1"),
 	}[s[from]]}
 	for word, at := range map[string]netip.AddrPort{
 		"cluster IP": netip.AddrPortFrom(svc.ClusterIPs[0], 80), "external IP": netip.AddrPortFrom(svc.ExternalIPs[0], 80),
 		"load balancer IP": netip.AddrPortFrom(svc.LoadBalancerIPs[0], 80), "node": netip.AddrPortFrom(node, 30080),
-		"no Service has": netip.AddrPortFrom(addr("10.96.0.99", "fd00:96::99"), 80),
+		"no Service has": netip.AddrPortFrom(addr("10.96.0.99", "fd00:96::99"), 80), "an endpoint by": netip.AddrPortFrom(here[1], 8080),
 	} {
 		if strings.Contains(s[to], word) {
 			p.Dst = at
@@ -163,6 +169,10 @@ func (s situation) build(v4 bool, protocol state.Protocol) (*oracle.Cluster, ora
 	}
 	if strings.Contains(s[to], "another port") {
 		p.Dst = netip.AddrPortFrom(p.Dst.Addr(), 81)
+	}
+	if strings.Contains(s[to], "by another table") {
+		c.Translates = map[netip.Addr]netip.Addr{addr("198.51.100.50", "2001:db8:1::50"): p.Dst.Addr()}
+		p.Dst = netip.AddrPortFrom(addr("198.51.100.50", "2001:db8:1::50"), p.Dst.Port())
 	}
 	return c, p
 }

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -65,7 +66,14 @@ func firstDifference(t *testing.T, written, asked *oracle.Cluster, seed uint64) 
 // difference compares the answers about one packet; "": they are equal.
 func difference(k *imagined, c *oracle.Cluster, p oracle.Packet) string {
 	packet := fmt.Sprintf("%s from %s to %s", p.Protocol, p.Src, p.Dst)
-	e, err := explanationOf(k, question{src: p.Src, dst: p.Dst, protocol: uint8(p.Protocol)})
+	ask, q := explanationOf, question{src: p.Src, dst: p.Dst, protocol: uint8(p.Protocol)}
+	if to, ok := c.Translates[p.Dst.Addr()]; ok {
+		packet += fmt.Sprintf(", which another table translates to %s", to)
+		ask = func(k kernel, q question) (*Explanation, error) {
+			return afterOthers(k, q, netip.AddrPortFrom(to, q.dst.Port()))
+		}
+	}
+	e, err := ask(k, q)
 	if err != nil {
 		return fmt.Sprintf("%s: %v", packet, err)
 	}
@@ -76,6 +84,22 @@ func difference(k *imagined, c *oracle.Cluster, p oracle.Packet) string {
 	}
 	return fmt.Sprintf("%s (%s): the rules: %s %v, source %q; the model: %s %v, source %q", packet, want.Kind,
 		got.Outcome, got.Endpoints, got.SourceSeen, want.Fate, want.Endpoints, want.Source)
+}
+
+// afterOthers sends a packet that another table has translated to the rules behind.
+func afterOthers(k kernel, q question, to netip.AddrPort) (*Explanation, error) {
+	x := newExplainer(k, q)
+	way, err := k.Route(to.Addr())
+	_, originErr := x.origin()
+	if err = errors.Join(err, originErr); err != nil {
+		return nil, err
+	}
+	if stopped, err := x.stoppedByPolicy(x.hooksAfter(way), to); stopped || err != nil {
+		return x.Explanation, err
+	}
+	x.end(Passed, "")
+	x.Verdict.Endpoints = []netip.AddrPort{to}
+	return x.Explanation, x.masquerading(x.Verdict.Endpoints, false)
 }
 
 // TestOracleFindsBugs plants bugs: the rules are written for a state in which something was overlooked. The model finds each.
@@ -114,6 +138,8 @@ func TestOracleFindsBugs(t *testing.T) {
 		"pods of elsewhere are not looked for":  func(c *oracle.Cluster) { c.PodCIDRs = nil },
 		"wrong podCIDRs are believed":           endpoints(func(_ *state.Slice, e *state.Endpoint) { e.Node = strings.TrimPrefix(e.Node, "node-2") }),
 		"unused cluster IPs are not dropped":    func(c *oracle.Cluster) { c.ServiceCIDRs = nil },
+		"ranges of load balancers are ignored":  func(c *oracle.Cluster) { c.LoadBalancerCIDRs = nil },
+		"ranges nobody can read let clients in": each(func(s *state.Service) { s.NoSource = false }),
 		"the zone of the node is overlooked":    func(c *oracle.Cluster) { c.Zone = "" },
 		"one family of node ports is forgotten": func(c *oracle.Cluster) { c.NodeAddrs = c.NodeAddrs[:1] },
 	} {
@@ -162,6 +188,9 @@ func newImagined(t *testing.T, c *oracle.Cluster) *imagined {
 	s.NodeName, s.MinSyncPeriod, s.DetectLocalMode = c.Node, 0, config.DetectClusterCIDR
 	for _, r := range c.PodRanges {
 		s.ClusterCIDRs = append(s.ClusterCIDRs, r.String())
+	}
+	for _, r := range c.LoadBalancerCIDRs {
+		s.LoadBalancerCIDRs = append(s.LoadBalancerCIDRs, r.String())
 	}
 	rules := &memkernel.NFTables{}
 	e, err := nft.New(rules, nft.Options{})
