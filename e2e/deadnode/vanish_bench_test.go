@@ -101,7 +101,9 @@ func (b *bed) post(plane *apiserver.ControlPlane) error {
 			var o unstructured.Unstructured
 			err = errors.Join(err, yaml.Unmarshal([]byte(document), &o.Object))
 			if o.GetKind() == "Service" { // as the API server wants it
-				err = errors.Join(err, unstructured.SetNestedField(o.Object, "RequireDualStack", "spec", "ipFamilyPolicy"))
+				ips, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "clusterIPs")
+				err = errors.Join(err, unstructured.SetNestedField(o.Object, "RequireDualStack", "spec", "ipFamilyPolicy"),
+					unstructured.SetNestedField(o.Object, ips[0], "spec", "clusterIP"))
 			}
 			if len(o.Object) > 0 {
 				err = errors.Join(err, plane.Put(b.t.Context(), &o))

@@ -105,8 +105,8 @@ func (t *table) list(out *Listing, match func(string) bool) error {
 }
 
 // Counters reads the frontends of both tables with their counters, without endpoints. It takes a fraction of the time of
-// List. The frontends have no order. Without tables there are none. If there is // a time, it gives up after that, reads each set only once (see table.dump), and does not put together what several sets have
-// of a frontend.
+// List. The frontends have no order. Without tables there are none. If there is a time, it gives up after that, reads each set only
+// once (see table.dump), and does not put together what several sets have of a frontend.
 func Counters(o kernel.Options, within time.Duration, match func(name string) bool) ([]FrontendStatus, error) {
 	list, err := dialed(o, func(c *kernel.Conn) ([]FrontendStatus, error) {
 		if within != 0 {
