@@ -89,16 +89,16 @@ func stop(t *testing.T, p *lab.Process) {
 }
 
 // kubeProxy starts upstream's kube-proxy and waits until its rules are in the kernel.
-func (b *bed) kubeProxy(t *testing.T, m *mode) *lab.Process {
+func (b *bed) kubeProxy(t *testing.T, m *mode, flags ...string) *lab.Process {
 	t.Helper()
 	var env []string
 	if m.xtables != "" {
 		env = []string{"PATH=" + xtablesPath(t, b.dir, m.xtables)}
 	}
-	return b.start(t, "kube-proxy", env, []string{
+	return b.start(t, "kube-proxy", env, append([]string{
 		filepath.Join(programs.controlPlane, "kube-proxy"), "--proxy-mode=" + m.proxyMode, "--metrics-bind-address=127.0.0.1:10249",
 		"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
-	}, synced+` ipFamily="IPv4"`, synced+` ipFamily="IPv6"`)
+	}, flags...), synced+` ipFamily="IPv4"`, synced+` ipFamily="IPv6"`)
 }
 
 // verdict starts Verdict and waits until it has taken over.
