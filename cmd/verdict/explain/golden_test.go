@@ -219,10 +219,14 @@ func (s *situation) run() {
 	s.compareRoute(&e)
 	if flow != nil {
 		s.checkFlow(&e, flow)
+		if e.Verdict.Outcome == Served {
+			s.checkTrace(q, &e, func() lab.Result { return flow.Send(patience) })
+		}
 		return
 	}
 	s.checkPackets(&e, q)
-	s.checkTrace(q, &e)
+	q.Patience = patienceFor(&e.Verdict)
+	s.checkTrace(q, &e, func() lab.Result { return s.bed.World().At(s, s.from).Ask(q) })
 }
 
 // compareRoute: the last line of the text is the verdict, and each step has words.
@@ -415,12 +419,12 @@ func (s *situation) checkFlow(e *Explanation, flow *lab.Flow) {
 	}
 }
 
-// checkTrace makes one connection while the kernel traces it. The trace must end like the connection.
-func (s *situation) checkTrace(q lab.Question, e *Explanation) {
+// checkTrace makes one connection, or sends one packet of a flow, while the kernel traces it. The trace must end like that.
+func (s *situation) checkTrace(q lab.Question, e *Explanation, send func() lab.Result) {
 	s.Helper()
-	at := question{dst: q.To, protocol: uint8(q.Protocol), src: e.Source}
+	at := question{dst: q.To, protocol: uint8(q.Protocol), src: e.Source, srcPort: e.SourcePort}
 	started, packets, failed := make(chan struct{}), make(chan *TracedPacket, 1), make(chan error, 1)
-	node, place := s.bed.World().Node, s.bed.World().At(s, s.from)
+	node := s.bed.World().Node
 	go func() {
 		failed <- node.Do(func() error {
 			t := tracing{time: patience, packets: 1, started: func() { close(started) }}
@@ -435,8 +439,7 @@ func (s *situation) checkTrace(q lab.Question, e *Explanation) {
 	case err := <-failed:
 		s.Fatal(err)
 	}
-	q.Patience = patienceFor(&e.Verdict)
-	r := place.Ask(q)
+	r := send()
 	s.must(<-failed)
 	if len(packets) != 1 {
 		s.Fatalf("no packet was traced; the connection was %s", r)

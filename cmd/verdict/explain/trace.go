@@ -12,6 +12,8 @@ import (
 
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	nftkernel "github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/proxier/conntrack"
 )
 
 // TracedPacket is what happened to one packet. The fields are the JSON form.
@@ -62,7 +64,11 @@ func (t *tracing) follow(ctx context.Context, from events, q question, each func
 		}
 		for _, id := range seen.order[:min(len(seen.order), t.packets-done)] {
 			done++
-			if err := each(traced(done, q, seen.events[id])); err != nil {
+			p, err := traced(done, q, seen.events[id])
+			if err == nil {
+				err = each(p)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -94,20 +100,30 @@ func collect(ctx context.Context, from events, deadline time.Time) (collected, e
 	return c, nil
 }
 
-// traced says what the events of a packet mean.
-func traced(number int, q question, list []inspect.TraceEvent) *TracedPacket {
+// traced says what the events of a packet mean. Only the first packet of a flow sees the chains that translate: of others,
+// connection tracking knows what the endpoint sees.
+func traced(number int, q question, list []inspect.TraceEvent) (*TracedPacket, error) {
 	p := &TracedPacket{Number: number, Source: q.client(), Verdict: Verdict{Outcome: Passed}}
-	masqueraded, translated := false, false
+	first, masqueraded, translated := false, false, false
 	for _, e := range list {
 		if e.Src.IsValid() && e.FromTraceRule {
-			p.Source = e.Src.String()
+			p.Source, q.srcPort = e.Src.String(), e.Src.Port()
 		}
 		if e.FromTraceRule {
 			continue
 		}
+		first = first || e.Table == program.TableName && strings.HasPrefix(e.Chain, "nat-")
 		masqueraded, translated = masqueraded || e.Masquerades, translated || e.Translates && e.Verdict == "accept"
 		p.note(e)
 		p.see(q, e)
+	}
+	if p.Verdict.Outcome == Served && !first {
+		flows, err := conntrack.Find(conntrack.Options{}, conntrack.Query{Protocol: q.protocol, Src: q.src, SrcPort: q.srcPort, Dst: q.dst})
+		if err != nil {
+			return nil, err
+		}
+		p.Verdict.Existing = len(flows) > 0
+		masqueraded = masqueraded || p.Verdict.Existing && flows[0].ReplyDst.Addr() != q.src
 	}
 	if p.Verdict.Outcome == Served && p.Verdict.SourceSeen == "" {
 		p.Verdict.SourceSeen = "client"
@@ -119,7 +135,7 @@ func traced(number int, q question, list []inspect.TraceEvent) *TracedPacket {
 		p.Verdict = Verdict{Outcome: Dropped, By: "routing, as no chain sees it after its translation"}
 	}
 	p.Verdict.say()
-	return p
+	return p, nil
 }
 
 // note adds a line for a rule that did something.
