@@ -78,27 +78,34 @@ func TestDrain(t *testing.T) {
 	if r := l.x.Ask(question); r.Outcome != lab.Answered && !strings.Contains(d.log.String(), "nothing new is served") {
 		t.Errorf("withdrawn, a new connection is %s", r)
 	}
-	d.wait(t, `step="nothing new is served; 1 connections are open"`)
+	d.wait(t, `step="nothing new is served; open connections: 1"`)
 	short := question
 	short.Patience = time.Second
 	if r := l.x.Ask(short); r.Outcome != lab.Dropped {
 		t.Errorf("draining, a new connection is %s, want dropped", r)
 	}
+	_, text, _ := inside(t, l.Node.Namespace, "explain", "198.51.100.9", routed.String())
+	if !strings.Contains(text, "dropped: this node drains") || strings.Contains(text, "policy") || strings.Contains(text, "left out") {
+		t.Errorf("draining, explain says\n%s", text)
+	}
 	if r := flow.Send(3 * time.Second); r.Outcome != lab.Answered {
 		t.Errorf("draining, the open connection is %s", r)
 	}
 	flow.Close()
-	text := end()
+	text = end()
 	if err := d.cmd.Wait(); err != nil {
 		t.Errorf("the daemon ended with an error: %v\n%s", err, d.log)
 	}
-	for _, step := range []string{"no address is announced; new connections are served for 6s more\n", "nothing new is served; 1 connections are open\n", "the daemon has ended\n"} {
+	for _, step := range []string{"no address is announced; new connections are served for 6s more\n", "nothing new is served; open connections: 1\n", "the daemon has ended\n"} {
 		if !strings.Contains(text, step) {
 			t.Errorf("verdict drain does not print %q:\n%s", step, text)
 		}
 	}
 	if r := l.x.Ask(short); r.Outcome != lab.Dropped {
 		t.Errorf("without the daemon, a new connection is %s, want dropped", r)
+	}
+	if _, text, _ := inside(t, l.Node.Namespace, "explain", "198.51.100.9", routed.String()); !strings.Contains(text, "or the node has drained") {
+		t.Errorf("without the daemon, explain says\n%s", text)
 	}
 
 	d = runDaemon(t, l.Node.Namespace, dir, flags...)

@@ -134,7 +134,7 @@ func (d *drainer) awaitConnections(ctx context.Context, timeout time.Duration) e
 			return nil
 		}
 		if err == nil {
-			d.note(fmt.Sprintf("nothing new is served; %d connections are open", n))
+			d.note(fmt.Sprintf("nothing new is served; open connections: %d", n))
 		}
 	}
 	return nil

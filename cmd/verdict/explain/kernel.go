@@ -40,6 +40,8 @@ type kernel interface {
 	LeftOut(service string) ([]socket.Endpoint, error)
 	// Problems are those that the daemon has of a Service (namespace/name).
 	Problems(service string) ([]socket.Problem, error)
+	// Draining asks the daemon whether the node drains.
+	Draining() (bool, error)
 	// Legacy lists the tables of iptables-legacy, whose rules cannot be read here.
 	Legacy(f program.Family) []string
 }
@@ -75,6 +77,11 @@ func (*live) LeftOut(service string) ([]socket.Endpoint, error) {
 
 func (*live) Problems(service string) ([]socket.Problem, error) {
 	return socket.NewClient().Problems(service)
+}
+
+func (*live) Draining() (bool, error) {
+	status, err := socket.NewClient().Status()
+	return status.Drain != "", err
 }
 
 func (*live) Legacy(f program.Family) []string {

@@ -228,6 +228,8 @@ func (*imagined) Flows(conntrack.Query) ([]conntrack.FoundFlow, error) { return 
 
 func (*imagined) Server(ipvsctl.Key) (s ipvsctl.Status, found bool, err error) { return s, false, nil }
 
+func (*imagined) Draining() (bool, error) { return false, nil }
+
 func (*imagined) LeftOut(string) ([]socket.Endpoint, error) { return nil, socket.ErrNotRunning }
 
 func (*imagined) Problems(string) ([]socket.Problem, error) { return nil, nil }

@@ -64,16 +64,31 @@ func (x *explainer) filtered(p inspect.Passage) (bool, error) {
 	evidence := x.rules(p)
 	if l, ok := found(p, program.Rejected, program.Dropped); ok {
 		x.belongs(l)
-		why := "no endpoint is ready"
+		why, draining := "no endpoint is ready", false
 		if outcome == Dropped {
-			why = "the traffic policy Local leaves no endpoint on this node"
+			why, draining = x.dropping()
 		}
 		x.add("refusal", fmt.Sprintf("%s has no endpoint for this client: %s. The client gets %s.", l.Label, why, how), evidence...)
-		x.leftOut(&inspect.Pick{Local: outcome == Dropped})
+		if !draining {
+			x.leftOut(&inspect.Pick{Local: outcome == Dropped})
+		}
 		x.end(outcome, why)
 		return true, nil
 	}
 	return true, x.filteredAddress(p, outcome, how, evidence)
+}
+
+// dropping says why a frontend drops connections. A node that drains has the same rules, and keeps them when its daemon has ended.
+func (x *explainer) dropping() (why string, draining bool) {
+	why = "the traffic policy Local leaves no endpoint on this node"
+	draining, err := x.Draining()
+	switch {
+	case draining:
+		why = "this node drains (verdict drain), so only open connections go on"
+	case err != nil:
+		why += ", or the node has drained and its daemon does not run"
+	}
+	return why, draining
 }
 
 // filteredAddress is for addresses of Services without a frontend for the packet.
