@@ -32,7 +32,8 @@ are compared by a digest of their bytecode.
 
 A change that the daemon is about to apply is a difference as well: run the command again after a moment. Pass the
 flags that the daemon has; another --cluster-cidr, for example, is a difference. Without a source of objects, those are read that
-the daemon of this node reads with --manifests.
+the daemon of this node reads with --manifests. Of a manifest that cannot be read, the last good copy in --state-dir counts, as
+for a daemon that starts.
 
 Exit codes: 0 if there is no difference; 1 if there is one; 2 for wrong arguments, or if one of the two could not be
 read.`

@@ -229,3 +229,30 @@ func TestDiffFindsTheFolder(t *testing.T) {
 		t.Errorf("diff beside a daemon: %s", out)
 	}
 }
+
+// TestDiffWithATypingError: what cannot be read is what a daemon that starts takes from its copies. It is not missing.
+func TestDiffWithATypingError(t *testing.T) {
+	ns, dir, state := netns.New(t), t.TempDir(), t.TempDir()
+	for name, text := range diffManifests() {
+		writeManifest(t, dir, name, text)
+	}
+	runDaemon(t, ns, dir, "--state-dir="+state)
+	file := filepath.Join(dir, "plain.yaml")
+	for what, text := range map[string]string{
+		file + ":1: Service default/plain: ": strings.Replace(diffManifests()["plain.yaml"], "port: 80", "port: eighty", 1),
+		file + ":4: ":                        "kind: Service\n\nmetadata:\n\tname: plain\n",
+	} {
+		writeManifest(t, dir, "plain.yaml", text)
+		exit, stdout, stderr := inside(t, ns, "diff", "--backend=nft", "--manifests="+dir, "--state-dir="+state)
+		if exit != 0 || stdout != "" || !strings.HasPrefix(stderr, what) {
+			t.Errorf("%s: exit %d\n%s%s", what, exit, stdout, stderr)
+		}
+		exit, stdout, stderr = inside(t, ns, "diff", "--backend=nft", "--manifests="+dir, "--state-dir=")
+		if exit != 2 || stdout != "" || !strings.Contains(stderr, what) || !strings.Contains(stderr, "stays as it is") {
+			t.Errorf("%s, without copies: exit %d\n%s%s", what, exit, stdout, stderr)
+		}
+	}
+	if copies, err := filepath.Glob(state + "/manifests-*/plain.yaml"); err != nil || len(copies) != 1 {
+		t.Errorf("copies %v, %v", copies, err)
+	}
+}

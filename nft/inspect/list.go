@@ -48,6 +48,15 @@ type EndpointStatus struct {
 	Slots int
 }
 
+// Serving reports whether the kernel has frontends, of whichever process.
+func Serving() (bool, error) {
+	found, err := List(kernel.Options{}, nil)
+	if errors.Is(err, kernel.ErrNoTables) {
+		return false, nil
+	}
+	return len(found.Frontends) > 0, err
+}
+
 // listTries is how often List reads the tables if they change during the reading.
 const listTries = 3
 

@@ -24,6 +24,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
@@ -102,7 +103,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	observers.answerStatus(ctx, group, daemon)
 	objects.Start(ctx, group, s, client, store, objects.Reports{
 		Readable: observers.metrics.Readable, Missing: observers.proxy.SetMissing,
-		Copies: stateFile(s.StateDir, "manifests-%d", log), Serving: serving, Now: files.manifests,
+		Copies: objects.StateFile(s.StateDir, objects.Copies, log), Serving: inspect.Serving, Now: files.manifests,
 	}, log)
 	group.Go(func() error {
 		return flags.Follow(ctx, o.CommandLine, files.config, goLive(ctx, observers, guard, reconfigured, store, log), log)

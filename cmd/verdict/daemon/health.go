@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -91,44 +90,10 @@ type memoryFile struct{ path string }
 
 // newMemory returns a nil Memory if there is no folder, or if it cannot be used.
 func newMemory(dir string, log *slog.Logger) endpointhealth.Memory {
-	if path := stateFile(dir, "failed-endpoints-%d.json", log); path != "" {
+	if path := objects.StateFile(dir, "failed-endpoints-%d.json", log); path != "" {
 		return &memoryFile{path}
 	}
 	return nil
-}
-
-// stateFile returns the path of something in --state-dir, or nothing if there is no folder, or if it cannot be used. The name
-// has the cookie of the network namespace: what another node did says nothing here.
-func stateFile(dir, name string, log *slog.Logger) string {
-	if dir == "" {
-		return ""
-	}
-	netns, err := netnsCookie()
-	if err == nil {
-		err = os.MkdirAll(dir, 0o755)
-	}
-	if err != nil {
-		log.Warn("cannot use --state-dir; a restart will not find what this process writes there", "folder", dir, "file", name, "error", err)
-		return ""
-	}
-	return filepath.Join(dir, fmt.Sprintf(name, netns))
-}
-
-// netnsCookie identifies this network namespace until the machine starts again (SO_NETNS_COOKIE, Linux 5.14).
-func netnsCookie() (uint64, error) {
-	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, fmt.Errorf("identify this network namespace: %w", os.NewSyscallError("socket", err))
-	}
-	defer func() { _ = unix.Close(sock) }() // nothing was written
-	cookie, err := unix.GetsockoptUint64(sock, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	if errors.Is(err, unix.ENOPROTOOPT) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("identify this network namespace: %w", os.NewSyscallError("getsockopt", err))
-	}
-	return cookie, nil
 }
 
 // Load implements endpointhealth.Memory.

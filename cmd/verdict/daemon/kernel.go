@@ -111,15 +111,6 @@ func (k *kernelSide) close() error {
 	return errors.Join(errs...)
 }
 
-// serving reports whether the kernel has frontends of an earlier process.
-func serving() (bool, error) {
-	found, err := inspect.List(kernel.Options{}, nil)
-	if errors.Is(err, kernel.ErrNoTables) {
-		return false, nil
-	}
-	return len(found.Frontends) > 0, err
-}
-
 // formerFrontends lists the frontends of the previous process that have UDP flows. It must run before the first pass,
 // which replaces the tables. On an error it logs a warning and returns nothing: flows of frontends that are gone then
 // stay until their clients stop sending.

@@ -7,18 +7,22 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/ipvs"
+	"github.com/verdict-proxy/verdict/cmd/verdict/objects"
 	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/nft/rule"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
+	"github.com/verdict-proxy/verdict/proxier/source/manifests"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -51,7 +55,7 @@ func Diff(ctx context.Context, s *config.Settings, o *Options, log *slog.Logger,
 	if torn {
 		fmt.Fprintln(stderr, "verdict: the tables changed during every attempt to read them, so some differences may be gone")
 	}
-	fmt.Fprint(stderr, d.problems.take())
+	fmt.Fprint(stderr, d.problems.take(d.files))
 	for line := range strings.Lines(d.changes()) {
 		d.text.WriteString("# " + line)
 	}
@@ -110,7 +114,11 @@ func (d *differ) run(ctx context.Context, s *config.Settings, o *Options, log *s
 		refuses = refuses || there
 	}
 	d.loop = d.NewLoop(refusing{d.dataplane(), refuses})
-	if err := d.load(ctx, d.folder()); err != nil {
+	kept := manifests.Options{Serving: inspect.Serving, ReadOnly: true} // as a daemon that starts
+	if _, err := os.Stat(s.StateDir); err == nil {
+		kept.Copies = objects.StateFile(s.StateDir, objects.Copies, log)
+	}
+	if err := d.load(ctx, d.folder(kept)); err != nil {
 		return err
 	}
 	return d.loop.Once()

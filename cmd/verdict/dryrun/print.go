@@ -16,13 +16,14 @@ import (
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/report"
+	"github.com/verdict-proxy/verdict/proxier/source/convert"
 	"github.com/verdict-proxy/verdict/proxier/source/manifests"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // Run prints the ruleset, and the changes to the folders that follow.
 func (r *Renderer) Run(ctx context.Context, stdout, stderr io.Writer) error {
-	folder := r.folder()
+	folder := r.folder(manifests.Options{})
 	if err := r.load(ctx, folder); err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (r *Renderer) first() string {
 
 func (r *Renderer) print(stdout, stderr io.Writer, text string) error {
 	_, err := io.WriteString(stdout, text)
-	_, problemsErr := io.WriteString(stderr, r.problems.take())
+	_, problemsErr := io.WriteString(stderr, r.problems.take(r.files))
 	return errors.Join(err, problemsErr)
 }
 
@@ -95,8 +96,7 @@ var emptyProgram = sync.OnceValue(func() (text string) {
 // and lines.
 func (r *Renderer) Validate(paths []string) ([]manifests.Place, error) {
 	r.Addresses = []netip.Addr{}
-	files := r.folder()
-	if err := files.LoadFiles(paths); err != nil {
+	if err := r.folder(manifests.Options{}).LoadFiles(paths); err != nil {
 		return nil, err
 	}
 	r.Store.SetHostAddresses(nil)
@@ -104,36 +104,44 @@ func (r *Renderer) Validate(paths []string) ([]manifests.Place, error) {
 	if err := r.loop.Once(); err != nil {
 		return nil, err
 	}
-	return files.Places(slices.Concat(slices.Collect(maps.Values(r.problems.current))...)), nil
+	return r.files.Places(slices.Concat(slices.Collect(maps.Values(r.problems.current))...)), nil
 }
 
-// problemPrinter observes the loop and keeps the text of problems.
+// problemPrinter observes the loop and keeps problems.
 type problemPrinter struct {
-	text    string
+	changed bool // since take
 	current map[state.Object][]state.Problem
 }
 
-func (p *problemPrinter) take() string {
-	text := p.text
-	p.text = ""
-	return text
+// take returns the text of all problems, if there are others than the last time. Files are those of a folder.
+func (p *problemPrinter) take(folder *manifests.Source) string {
+	var text strings.Builder
+	for _, o := range slices.SortedFunc(maps.Keys(p.current), state.Object.Compare) {
+		for _, problem := range p.current[o] {
+			switch {
+			case !p.changed:
+			case o.Kind == convert.KindFile:
+				fmt.Fprintln(&text, folder.Locate(problem))
+			case problem.Field == "":
+				fmt.Fprintf(&text, "%s %s: %s\n", o.Kind, o.Name, problem.Reason)
+			default:
+				fmt.Fprintf(&text, "%s %s: %s: %s\n", o.Kind, o.Name, problem.Field, problem.Reason)
+			}
+		}
+	}
+	p.changed = false
+	return text.String()
 }
 
-// Problems prints all problems that there are now.
+// Problems implements report.Observer.
 func (p *problemPrinter) Problems(r report.Problems) {
 	if p.current == nil {
 		p.current = map[state.Object][]state.Problem{}
 	}
+	p.changed = true
 	for _, c := range r.Changed {
 		p.current[c.Object] = c.Problems
 	}
-	var text strings.Builder
-	for _, o := range slices.SortedFunc(maps.Keys(p.current), state.Object.Compare) {
-		for _, problem := range p.current[o] {
-			fmt.Fprintf(&text, "%s %s: %s: %s\n", problem.Kind, problem.Object, problem.Field, problem.Reason)
-		}
-	}
-	p.text = text.String()
 }
 
 // Pending implements report.Observer.

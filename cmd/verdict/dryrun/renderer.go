@@ -47,6 +47,7 @@ type Renderer struct {
 	servers  *ipvsctl.Engine // nil: IPVS is not used
 	journal  strings.Builder // what the engines wrote
 	loop     *proxier.Proxier
+	files    *manifests.Source
 	problems problemPrinter
 }
 
@@ -129,10 +130,10 @@ func (r *Renderer) primary() ([]netip.Addr, error) {
 }
 
 // folder is the folder of the settings.
-func (r *Renderer) folder() *manifests.Source {
-	return manifests.New(manifests.Options{
-		Dir: r.Settings.Manifests, NodeName: r.Settings.NodeName, Store: r.Store, Log: slog.New(slog.DiscardHandler),
-	})
+func (r *Renderer) folder(o manifests.Options) *manifests.Source {
+	o.Dir, o.NodeName, o.Store, o.Log = r.Settings.Manifests, r.Settings.NodeName, r.Store, slog.New(slog.DiscardHandler)
+	r.files = manifests.New(o)
+	return r.files
 }
 
 // load fills the store.

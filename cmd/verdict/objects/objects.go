@@ -3,12 +3,15 @@ package objects
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/verdict-proxy/verdict/config"
@@ -114,4 +117,41 @@ func MarkSynced(ctx context.Context, store *state.Store, sources ...Source) erro
 	}
 	store.MarkSynced()
 	return nil
+}
+
+// Copies is the name of the copies of manifests in --state-dir.
+const Copies = "manifests-%d"
+
+// StateFile returns the path of something in --state-dir, or nothing if there is no folder, or if it cannot be used. The name
+// has the cookie of the network namespace: what another node did says nothing here.
+func StateFile(dir, name string, log *slog.Logger) string {
+	if dir == "" {
+		return ""
+	}
+	netns, err := netnsCookie()
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err != nil {
+		log.Warn("cannot use --state-dir; a restart will not find what this process writes there", "folder", dir, "file", name, "error", err)
+		return ""
+	}
+	return filepath.Join(dir, fmt.Sprintf(name, netns))
+}
+
+// netnsCookie identifies this network namespace until the machine starts again (SO_NETNS_COOKIE, Linux 5.14).
+func netnsCookie() (uint64, error) {
+	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("identify this network namespace: %w", os.NewSyscallError("socket", err))
+	}
+	defer func() { _ = unix.Close(sock) }() // nothing was written
+	cookie, err := unix.GetsockoptUint64(sock, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("identify this network namespace: %w", os.NewSyscallError("getsockopt", err))
+	}
+	return cookie, nil
 }

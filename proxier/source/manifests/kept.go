@@ -85,7 +85,7 @@ func (b *beginning) addKept(w *wanted, o object) {
 
 // save copies the files that have changed and have no fault. While anything is kept, all copies stay as they are.
 func (m *Source) save() {
-	if m.Copies == "" || m.begin.keeps() {
+	if m.Copies == "" || m.ReadOnly || m.begin.keeps() {
 		return
 	}
 	err := m.writeCopies()

@@ -26,6 +26,8 @@ type Options struct {
 	Log      *slog.Logger
 	// Copies is a folder for copies of the manifests that have no fault; empty: nothing is copied.
 	Copies string
+	// ReadOnly leaves the copies as they are.
+	ReadOnly bool
 	// Serving reports whether the kernel serves Services of an earlier process. It is called only if not all manifests can be
 	// read at the start. It may be nil: nothing is kept.
 	Serving func() (bool, error)
@@ -60,10 +62,22 @@ func New(o Options) *Source {
 func (m *Source) Synced() <-chan struct{} { return m.synced }
 
 // Load reads a directory once, in place of the one that was read before. Files that cannot be understood are logged and
-// reported to the store; only a directory that cannot be read is an error.
+// reported to the store; only a directory that cannot be read is an error, and one of which nothing can be in force yet.
 func (m *Source) Load(dir string) error {
 	m.Dir = dir
-	return m.scan()
+	_, err := m.list()
+	if err != nil {
+		return fmt.Errorf("read manifest directory: %w", err)
+	}
+	if err = m.scan(); err == nil && m.begin.waiting {
+		err = fmt.Errorf("%s: not all manifests can be read, or there is none, and there are no copies of them: what the kernel has stays as it is", dir)
+		for name, f := range m.files {
+			for _, w := range f.faults {
+				err = fmt.Errorf("%s:%d: %s; %w", filepath.Join(m.Dir, name), w.line, state.Printable(w.text), err)
+			}
+		}
+	}
+	return err
 }
 
 // Run loads the directory and follows its changes until the context ends. It returns an error if the directory cannot
