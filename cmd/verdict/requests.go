@@ -77,8 +77,12 @@ func newReload() *cobra.Command {
 they ask for. The daemon follows both anyway: the command says when that is done, and what cannot be used. In that case the
 exit status is 1, and everything else is in force. SIGHUP does the same without an answer.`,
 		Args: flags.None,
-		RunE: func(*cobra.Command, []string) error {
-			if err := socket.NewClient().Reload(); err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client := socket.NewClient()
+			if status, err := client.Status(); err == nil && status.Manifests != "" { // otherwise, reload says what is wrong
+				noteIgnored(cmd, status.Manifests)
+			}
+			if err := client.Reload(); err != nil {
 				return fmt.Errorf("reload: %w", err)
 			}
 			return nil

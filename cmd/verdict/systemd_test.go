@@ -133,7 +133,14 @@ func TestNotify(t *testing.T) {
 		t.Errorf("after the reload of a broken file: %q, and the kernel has the Service: %v", text, frontendOf(t, ns, "10.96.0.2"))
 	}
 	writeManifest(t, dir, "more.yaml", diffService("more", "10.96.0.3", "type: ClusterIP", "", "10.244.0.3"))
-	if exit, _, stderr := inside(t, ns, "reload"); exit != 0 || stderr != "" || !frontendOf(t, ns, "10.96.0.3") {
+	writeManifest(t, dir, "app.txt", diffService("app", "10.96.0.4", "type: ClusterIP", "", "10.244.0.3"))
+	ignored := "verdict: " + filepath.Join(dir, "app.txt") + " is no manifest, because its name does not end in .yaml, .yml or .json\n"
+	for _, args := range [][]string{{"validate", dir}, {"validate", filepath.Join(dir, "app.txt")}} {
+		if exit, _, stderr := inside(t, ns, args...); exit != 0 || stderr != ignored {
+			t.Errorf("%q ends with %d and says %q, want %q", args, exit, stderr, ignored)
+		}
+	}
+	if exit, _, stderr := inside(t, ns, "reload"); exit != 0 || stderr != ignored || !frontendOf(t, ns, "10.96.0.3") {
 		t.Errorf("the reload ends with %d and says %q; the kernel has it: %v", exit, stderr, frontendOf(t, ns, "10.96.0.3"))
 	}
 	d.end(syscall.SIGTERM)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/dryrun"
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
+	"github.com/verdict-proxy/verdict/proxier/source/manifests"
 	"github.com/verdict-proxy/verdict/proxier/source/shortform"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -56,6 +57,7 @@ which the manifests will be run.`,
 		if err != nil {
 			return err
 		}
+		noteIgnored(cmd, args...)
 		err = o.Write(cmd.OutOrStdout(), list, func(out io.Writer) error { return writeLines(out, list) })
 		if err == nil && len(list) > 0 {
 			err = fmt.Errorf("validate: %s in %q", state.Plural(len(list), "problem"), args)
@@ -63,6 +65,13 @@ which the manifests will be run.`,
 		return err
 	}
 	return cmd
+}
+
+// noteIgnored names files that have no effect because of their names.
+func noteIgnored(cmd *cobra.Command, paths ...string) {
+	for _, name := range manifests.Ignored(paths...) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "verdict: %s is no manifest, because its name does not end in .yaml, .yml or .json\n", name)
+	}
 }
 
 func writeLines[T any](out io.Writer, list []T) error {

@@ -97,10 +97,14 @@ func inodeChanged(info os.FileInfo) time.Time {
 
 // unreadable records that a file cannot be read. Its objects stay in force.
 func (f *file) unreadable(err error) bool {
+	remedy := ""
+	if errors.Is(err, fs.ErrPermission) {
+		remedy = fmt.Sprintf("; user %d must be able to read it: chmod o+r, or chown %[1]d", os.Geteuid())
+	}
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		err = path.Err // drops the path, which the log line and the problem have in a field of their own
 	}
-	faults := []fault{{line: 1, text: fmt.Sprintf("cannot be read: %v: its previous content, if any, stays in force", err)}}
+	faults := []fault{{line: 1, text: fmt.Sprintf("cannot be read: %v: its previous content, if any, stays in force%s", err, remedy)}}
 	changed := !slices.Equal(f.faults, faults)
 	f.seen, f.faults = nil, faults
 	return changed

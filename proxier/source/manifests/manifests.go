@@ -153,6 +153,23 @@ func manifestName(name string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name)))
 }
 
+// Ignored lists, of files and of the files in directories, those that no directory of manifests has because of their names.
+// Hidden files are meant to be left out.
+func Ignored(paths ...string) (names []string) {
+	for _, path := range paths {
+		entries, err := os.ReadDir(path)
+		if err != nil && !manifestName(path) { // it is a file
+			names = append(names, path)
+		}
+		for _, e := range entries {
+			if !e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !manifestName(e.Name()) {
+				names = append(names, filepath.Join(path, e.Name()))
+			}
+		}
+	}
+	return names
+}
+
 // isFile reports whether an entry is a regular file or links to one. A link without a target is no file. An entry that
 // Stat cannot read for another reason counts as a file, so its objects stay in force.
 func (m *Source) isFile(e fs.DirEntry) bool {

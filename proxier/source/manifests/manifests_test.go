@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -486,5 +487,15 @@ func (f *folder) link(target, name string) {
 	f.t.Helper()
 	if err := os.Symlink(target, filepath.Join(f.dir, name)); err != nil {
 		f.t.Fatal(err)
+	}
+}
+
+// TestNoPermission: the Problem of a file says who must be able to read it. Root can, so the test has the error of another user.
+func TestNoPermission(t *testing.T) {
+	var f file
+	f.unreadable(&fs.PathError{Op: "open", Path: "/etc/verdict/a.yaml", Err: fs.ErrPermission})
+	want := fmt.Sprintf("user %d must be able to read it: chmod o+r, or chown %[1]d", os.Geteuid())
+	if len(f.faults) != 1 || !strings.HasSuffix(f.faults[0].text, want) {
+		t.Errorf("%v, want it to end with %q", f.faults, want)
 	}
 }
