@@ -219,7 +219,8 @@ func TestJSON(t *testing.T) {
           "port": 8080,
           "weight": 0,
           "active": 0,
-          "inactive": 2
+          "inactive": 2,
+          "leaving": true
         }
       ]
     },

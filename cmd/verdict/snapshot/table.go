@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -121,6 +122,15 @@ func (fe *Frontend) Good() (n int) {
 // Leaving reports whether an endpoint gets no new connections, but still has some.
 func (e *Endpoint) Leaving() bool {
 	return e.Weight == 0 && (e.InsideWeight == nil || *e.InsideWeight == 0) && e.Active != nil && *e.Active+*e.Inactive > 0
+}
+
+// MarshalJSON adds what the text says of an endpoint that leaves.
+func (e Endpoint) MarshalJSON() ([]byte, error) {
+	type fields Endpoint
+	return json.Marshal(struct {
+		fields
+		Leaving bool `json:"leaving,omitempty"`
+	}{fields(e), e.Leaving()})
 }
 
 // find returns an endpoint, or nil.
