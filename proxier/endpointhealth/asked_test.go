@@ -130,7 +130,7 @@ func TestWhoMayBeAsked(t *testing.T) {
 			svc := shop(func(s *state.Service) { s.Outliers.Mode = state.OutlierEject })
 			problems := w.Set(svc, nil, []plan.Choice{{Protocol: state.TCP, At: at}})
 			asks, _ := w.checks.Counts()
-			looks, _ := w.looks.Counts()
+			looks := w.looks()
 			suspicions := len(w.kernel.fresh([]Suspicion{{Endpoint: at, Packets: 1}}))
 			may, want := asks+looks+suspicions, 0
 			if folder && tt.fromFolder || !folder && tt.api {
@@ -197,26 +197,35 @@ func TestTenantLeavesRoomForSiblings(t *testing.T) {
 	}
 }
 
+// newLooks is a Monitor that is told itself at whom to look.
+func newLooks(t *testing.T) *world { return newWorld(t, func(*Options) {}) }
+
+// look has the endpoints of a Service looked at.
+func (w *world) look(name state.Name, targets []probe.Target, was []*checks.Check, now time.Time) []*checks.Check {
+	list, _ := w.checks.Set(name, checks.Look, &state.HealthCheck{Interval: lookAgain}, targets, was, now)
+	return list
+}
+
 // TestTenantLeavesTurnsForFirstLooks: a tenant has more endpoints than can be looked at in an hour. Those of another
 // namespace are looked at all the same, and all are looked at in the end.
 func TestTenantLeavesTurnsForFirstLooks(t *testing.T) {
-	l, now, look := newLooks(), time.Now(), &state.HealthCheck{Interval: lookAgain}
+	l, now := newLooks(t), time.Now()
 	var many []probe.Target
 	for i := range 10_000 {
 		many = append(many, target(i))
 	}
 	tenant, own := state.Name{Namespace: "tenant", Name: "a"}, probe.Target{Protocol: state.TCP, At: at(1)}
-	l.Set(tenant, look, many, now)
-	l.Set(web, look, []probe.Target{own}, now)
-	first := l.Due(now)
+	looks := l.look(tenant, many, nil, now)
+	l.look(web, []probe.Target{own}, nil, now)
+	first := l.checks.Due(now)
 	if !slices.ContainsFunc(first, func(q checks.Question) bool { return q.Target == own }) || len(first) != looksAtOnce {
 		t.Errorf("the first looks are at %v, want one at %s", first, at(1))
 	}
 	looked := 0
-	for list := first; len(list) > 0; list = l.Due(now) {
+	for list := first; len(list) > 0; list = l.checks.Due(now) {
 		looked += len(list)
 		for _, q := range list {
-			l.Answered(q, probe.Answer{}, now)
+			l.checks.Answered(q, probe.Answer{}, now)
 		}
 		now = now.Add(noticePeriod)
 	}
@@ -224,10 +233,10 @@ func TestTenantLeavesTurnsForFirstLooks(t *testing.T) {
 		t.Errorf("%d endpoints are looked at, want %d", looked, len(many)+1)
 	}
 	for range 10 { // endpoints come and go
-		l.Set(tenant, look, nil, now)
-		l.Set(tenant, look, many, now)
+		l.look(tenant, nil, looks, now)
+		looks = l.look(tenant, many, nil, now)
 	}
-	if n, _ := l.Counts(); n > len(many)+1 {
+	if n := l.looks(); n > len(many)+1 {
 		t.Errorf("%d endpoints wait, and there are %d", n, len(many)+1)
 	}
 }

@@ -114,8 +114,9 @@ func suspectThousand(t *testing.T, folder string, share float64) {
 	w := newWorld(t, func(o *Options) {
 		o.Settings.Manifests, o.Cost = folder, func(state.CheckKind) time.Duration { return cost }
 	})
+	w.suspects.Reaches = func(*checks.Suspect) bool { return false }
 	const many = 1024 // fewer than as many as a namespace can have
-	w.checks.Set(state.Name{Namespace: "bank", Name: "web"}, tcpCheck(), []probe.Target{target(0)}, start)
+	w.checks.Set(state.Name{Namespace: "bank", Name: "web"}, checks.Active, tcpCheck(), []probe.Target{target(0)}, nil, start)
 	for i := range many {
 		w.suspects.Suspect(numbered(i, 80), checks.Unanswered, []checks.Member{{Service: web}}, start)
 	}
@@ -127,13 +128,14 @@ func suspectThousand(t *testing.T, folder string, share float64) {
 					w.suspects.Witnessed(checks.SomeAnswer, now)
 					continue
 				}
+				if q.Purpose == checks.Active {
+					asked++
+					w.checks.Answered(q, probe.Answer{Connected: true}, now)
+					continue
+				}
 				inquiries++
-				w.suspects.Answered(q, probe.Refused, false, now)
+				w.suspects.Answered(q, probe.Answer{Fault: probe.Refused}, now)
 			}
-		}
-		for _, q := range w.checks.Due(now) {
-			asked++
-			w.checks.Answered(q, probe.Answer{Connected: true}, now)
 		}
 	}
 	if is := (time.Duration(inquiries) * cost).Seconds() / seconds; is > 1.25*share || is < 0.9*share {
@@ -158,7 +160,7 @@ func TestChecksOfFolder(t *testing.T) {
 			for j := range targets {
 				targets[j] = target(i*each + j)
 			}
-			if _, left := w.checks.Set(state.Name{Namespace: "default", Name: string(rune('a' + i))}, check, targets, start); left > 0 {
+			if _, left := w.checks.Set(state.Name{Namespace: "default", Name: string(rune('a' + i))}, checks.Active, check, targets, nil, start); left > 0 {
 				t.Errorf("folder %q: no room for %d checks", folder, left)
 			}
 		}
@@ -195,14 +197,14 @@ func TestServiceJoinsFailure(t *testing.T) {
 // TestBorrowedLooks: a tenant wrote the endpoint of another into his slices as well, among very many. It is looked at all the same.
 func TestBorrowedLooks(t *testing.T) {
 	tenant, bank := state.Name{Namespace: "a-tenant", Name: "web"}, state.Name{Namespace: "bank", Name: "web"}
-	l, look := newLooks(), &state.HealthCheck{Interval: lookAgain}
+	l := newLooks(t)
 	var many []probe.Target
 	for i := range 10_000 {
 		many = append(many, target(i))
 	}
-	l.Set(tenant, look, many, start)
-	l.Set(bank, look, many[9000:9001], start)
-	if first := l.Due(start); !slices.ContainsFunc(first, func(q checks.Question) bool { return q.Target == many[9000] }) {
+	l.look(tenant, many, nil, start)
+	l.look(bank, many[9000:9001], nil, start)
+	if first := l.checks.Due(start); !slices.ContainsFunc(first, func(q checks.Question) bool { return q.Target == many[9000] }) {
 		t.Errorf("first looks at %v, want one at the endpoint of the other namespace", first)
 	}
 }
@@ -233,7 +235,7 @@ func TestReportsAreGathered(t *testing.T) {
 // TestLargeServiceUnderSuspicion: a tenant has a Service with very many endpoints, and thousands of them come under suspicion. To
 // find out whose they are, and to write another Service with the same endpoints, takes no time that others would notice.
 func TestLargeServiceUnderSuspicion(t *testing.T) {
-	const size, suspected = 20_000, checks.MaxOfTenant / 4
+	const size, suspected = 20_000, maxTracked / 4 / 4
 	w := newWorld(t, func(o *Options) { o.Settings.OutlierDetection = config.OutlierObserve })
 	write := func(name string) (svc *state.Service, list []*state.Slice) {
 		svc = &state.Service{Name: state.Name{Namespace: "tenant", Name: name}}
@@ -365,7 +367,7 @@ func TestSuspicionsOfManyNamespaces(t *testing.T) {
 					asked, answer = append(asked, now), probe.Refused
 				}
 				inquiries++
-				w.suspects.Answered(q, answer, true, now)
+				w.suspects.Answered(q, probe.Answer{Fault: answer}, now)
 			}
 		}
 		for i := range namespaces * each {
@@ -411,7 +413,7 @@ func TestFullSets(t *testing.T) {
 			o.Suspicions = func(bool) ([]Suspicion, error) { reads++; return full, nil }
 		})
 		for range seconds * time.Second / noticePeriod {
-			w.notice(t.Context())
+			w.notice()
 			<-time.After(noticePeriod)
 		}
 		least, most := seconds*time.Second/timeout, seconds*time.Second/16/(50*time.Millisecond)
@@ -455,14 +457,24 @@ func TestNotAsked(t *testing.T) {
 	if n := strings.Count(log.String(), `msg="this node cannot ask endpoints; they stay as good or bad as they are, and are asked again" questions=`); n != 1 {
 		t.Errorf("%d lines say so:\n%s", n, &log)
 	}
+	suspicions := func(now time.Time) (list []checks.Question) {
+		for _, q := range w.suspects.Due(now) {
+			if q.Purpose == checks.Suspicion {
+				list = append(list, q)
+				continue
+			}
+			w.answered(q, w.answerOf(q.At))
+		}
+		return list
+	}
 	for range 3 {
 		w.now = w.now.Add(time.Second)
-		due := w.suspects.Due(w.now)
+		due := suspicions(w.now)
 		if len(due) != 1 || due[0].At != at(1) {
 			t.Fatalf("due are %v, want the question to %s", due, at(1))
 		}
-		w.suspects.Answered(due[0], probe.OtherFault, true, w.now)
-		if again := w.suspects.Due(w.now.Add(time.Second / 2)); len(again) > 0 {
+		w.suspects.Answered(due[0], probe.Answer{Fault: probe.OtherFault}, w.now)
+		if again := suspicions(w.now.Add(time.Second / 2)); len(again) > 0 {
 			t.Errorf("asked again at once: %v", again)
 		}
 	}

@@ -1,14 +1,15 @@
 // Package endpointhealth finds out which endpoints serve, and writes it into the store. Package plan decides which endpoints
 // of a pool get connections.
 //
-//	kernel: connections       checks.Detector         failed ---+
-//	without a reply       --------------------------------------+  ledger
-//	                                                            +-----------> state.Store.SetHealth
-//	Services that ask for     checks.Checker                    |
-//	active checks         -------------------------> failing ---+
+//	kernel: connections     checks.Detector
+//	without a reply       ------------------+
+//	                                        |  checks.Checker      checks.Pool          ledger
+//	Services that ask for                   +----------------> failed, failing, held -----------> state.Store.SetHealth
+//	active checks, or that  ----------------+
+//	eject (first looks)
 //
-// A suspicion is a check that begins with an event. Both count answers by checks.Record, wait in a schedule.Line, tell of the same
-// checks.Note, are saved and restored as state.Failure, and mean the same for a pool (ledger.go). What differs:
+// There is one machine, checks.Checker: a suspicion is a check that begins with an event. Checks wait in one line, count answers in one
+// kind of record, outlive the process in one file, and mean the same for a pool (checks/pool.go). What differs:
 //
 //	               a check                              a suspicion
 //	begins, ends   with the wish of a Service           with what the kernel noticed; with good answers

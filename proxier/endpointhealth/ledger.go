@@ -1,7 +1,6 @@
 package endpointhealth
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"sync"
@@ -53,7 +52,7 @@ func newLedger(o *Options) *ledger {
 func (l *ledger) of(name state.Name) *watched {
 	is := l.services[name]
 	if is == nil {
-		is = &watched{name: name}
+		is = &watched{Pool: checks.Pool{Name: name}}
 		l.services[name] = is
 	}
 	return is
@@ -97,7 +96,7 @@ func (l *ledger) publishOne(name state.Name, now time.Time) {
 		l.touch(name)
 		return
 	}
-	pace := paceOf(len(is.choices))
+	pace := paceOf(len(is.Choices))
 	is.next = now.Add(pace)
 	if l.update(is, now) {
 		l.paces.Take(name.Namespace, pace, now)
@@ -105,9 +104,15 @@ func (l *ledger) publishOne(name state.Name, now time.Time) {
 	l.Store.SetHealth(name, is.published)
 }
 
+// reaches is for the detector.
+func (l *ledger) reaches(s *checks.Suspect) bool {
+	is := l.services[s.Service]
+	return is == nil || is.Reaches(s)
+}
+
 // update finds out the health of a Service, and reports whether it has changed.
 func (l *ledger) update(is *watched, now time.Time) bool {
-	health := is.health(l.suspects, now)
+	health := l.suspects.Health(&is.Pool, is.published, now)
 	if is.recalled || slices.Equal(health, is.published) {
 		return false
 	}
@@ -125,10 +130,8 @@ func (l *ledger) last(now time.Time) {
 }
 
 const (
-	// maxChecks is how many checks there are on a node.
-	maxChecks = 20_000
 	// maxRemembered bounds what is saved. A line of it takes 150 bytes.
-	maxRemembered = maxChecks + checks.MaxOfTenant
+	maxRemembered = maxChecks + maxTracked/4
 	// saveShare is how much time savings take: a twentieth at most.
 	saveShare = 20
 )
@@ -201,13 +204,8 @@ func (l *ledger) failures() (list []Remembered) {
 
 // watched is a Service whose endpoints are looked at.
 type watched struct {
-	name      state.Name
-	ejects    bool
-	check     *state.HealthCheck // nil: none
+	checks.Pool
 	allDown   state.AllDown
-	choices   []plan.Choice   // of the latest plan
-	checks    []*checks.Check // of the choices, in their order; nil: it is not checked
-	looks     []*checks.Check // the first looks at them
 	published state.Health    // what the store knows
 	recalled  bool            // published is of the process before, and no plan has had it since
 	next      time.Time       // when the store may be told again
@@ -224,17 +222,17 @@ type Move struct {
 
 // asksAs reports whether both ask the same of the same endpoints.
 func (w *watched) asksAs(o *watched) bool {
-	sameCheck := w.check == o.check || w.check != nil && o.check != nil && *w.check == *o.check
-	return sameCheck && w.ejects == o.ejects && slices.EqualFunc(w.choices, o.choices, func(a, b plan.Choice) bool {
+	sameCheck := w.Check == o.Check || w.Check != nil && o.Check != nil && *w.Check == *o.Check
+	return sameCheck && w.Ejects == o.Ejects && slices.EqualFunc(w.Choices, o.Choices, func(a, b plan.Choice) bool {
 		return a.At == b.At && a.Protocol == b.Protocol && a.Local == b.Local
 	})
 }
 
 // chosen records what a plan makes of the endpoints, and returns what has changed.
 func (w *watched) chosen(choices []plan.Choice, now time.Time) Move {
-	m := Move{Service: w.name, Out: ejected(choices, w.choices), Back: ejected(w.choices, choices)}
+	m := Move{Service: w.Name, Out: ejected(choices, w.Choices), Back: ejected(w.Choices, choices)}
 	m.Down = slices.ContainsFunc(choices, func(c plan.Choice) bool { return c.Use == plan.KeptLast })
-	w.choices = choices
+	w.Choices = choices
 	backups := slices.ContainsFunc(choices, func(c plan.Choice) bool { return c.Backup && c.Use <= plan.KeptShare }) &&
 		slices.ContainsFunc(choices, func(c plan.Choice) bool { return !c.Backup })
 	if !backups {
@@ -251,83 +249,9 @@ func ejected(choices, others []plan.Choice) (list []netip.AddrPort) {
 		if c.Use != plan.Ejected {
 			continue
 		}
-		if i, found := find(others, c.Protocol, c.At); !found || others[i].Use != plan.Ejected {
+		if i, found := checks.Find(others, c.Protocol, c.At); !found || others[i].Use != plan.Ejected {
 			list = append(list, c.At)
 		}
 	}
 	return list
-}
-
-// find finds an endpoint; false: the plan has none.
-func find(choices []plan.Choice, protocol state.Protocol, at netip.AddrPort) (i int, found bool) {
-	return slices.BinarySearchFunc(choices, at, func(c plan.Choice, a netip.AddrPort) int {
-		return cmp.Or(c.At.Compare(a), cmp.Compare(c.Protocol, protocol))
-	})
-}
-
-// look returns the first look at an endpoint; nil: nothing is known of it, and nothing depends on it.
-func (w *watched) look(at netip.AddrPort) *checks.Check {
-	if w == nil {
-		return nil
-	}
-	if i, found := find(w.choices, state.TCP, at); found {
-		return w.looks[i]
-	}
-	return nil
-}
-
-// reaches reports whether no network policy keeps this node away from an endpoint: it has answered before. Or it refuses clients and
-// this node, while another endpoint has answered: a program does not listen yet. Endpoints on this node show nothing about those on
-// others, because no policy keeps a node away from its own.
-func (w *watched) reaches(at netip.AddrPort, refuses bool) bool {
-	look := w.look(at)
-	if look == nil || look.Passed {
-		return true
-	}
-	i, _ := find(w.choices, state.TCP, at)
-	for j := 0; refuses && j < len(w.looks); j++ {
-		if o := w.looks[j]; o != nil && o.Passed && (w.choices[i].Local || !w.choices[j].Local) {
-			return true
-		}
-	}
-	return false
-}
-
-// health lists the endpoints that are not good, by whatever word.
-func (w *watched) health(d *checks.Detector, now time.Time) (health state.Health) {
-	if w.ejects {
-		health = d.Failures(w.name, w.published, now)
-	}
-	o := w.others()
-	for i, k := range w.checks {
-		if c := &w.choices[i]; k != nil && k.Down && o.hold(k, c.Local) == checks.None {
-			health = append(health, state.Failure{
-				Protocol: c.Protocol, At: c.At, Since: k.Since, Sure: c.Local || o.pass || k.Fault.Definite(),
-				Accepts: w.check.Port == 0 && k.Fault.Connected(),
-			})
-		}
-	}
-	return state.MergeFailures(health)
-}
-
-// others is what the endpoints of a Service on other nodes answer to its check. A network policy may keep this node away
-// from them, and the network of this node may be lost. While one of them passes, neither is so.
-type others struct{ pass, reached bool }
-
-func (w *watched) others() (o others) {
-	for i, k := range w.checks {
-		if k != nil && !w.choices[i].Local {
-			o.pass = o.pass || k.Passed && !k.Down
-			o.reached = o.reached || k.Reached
-		}
-	}
-	return o
-}
-
-// hold returns why an endpoint gets connections although it fails its check.
-func (o others) hold(k *checks.Check, local bool) checks.Hold {
-	if !k.Reached && !local && !o.reached {
-		return checks.NeverReached
-	}
-	return checks.None
 }

@@ -3,6 +3,7 @@ package endpointhealth
 import (
 	"context"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -27,18 +28,18 @@ func TestLook(t *testing.T) {
 	}
 	w := newWorld(t, notice)
 	w.serve(&state.Service{Name: web}, []netip.AddrPort{at(1), at(2)}, nil)
-	w.notice(t.Context())
+	w.notice()
 	if list := w.suspects.Suspects(web); len(list) != 0 { // refusals count only for those who want it
 		t.Errorf("under suspicion: %+v", list)
 	}
 	w.serve(&state.Service{Name: web, Outliers: state.OutlierDetection{Refusals: true}}, []netip.AddrPort{at(1), at(2)}, nil)
 	w.kernel.seen = nil
-	w.notice(t.Context())
+	w.notice()
 	if list := w.suspects.Suspects(web); len(list) != 1 || list[0].At != at(1) || list[0].Reason != checks.Refusing || asked != 2 {
 		t.Errorf("under suspicion: %+v; asked %d times", list, asked)
 	}
 	w = newWorld(t, func(o *Options) { notice(o); checksOnly(o) })
-	w.notice(t.Context())
+	w.notice()
 	if asked != 2 {
 		t.Error("asked the kernel, and nobody wants to know")
 	}
@@ -195,7 +196,7 @@ func TestStatusOrder(t *testing.T) {
 	}
 	got := slices.Clone(want)
 	slices.Reverse(got)
-	if slices.SortFunc(got, Status.Compare); !slices.Equal(got, want) {
+	if slices.SortFunc(got, Status.Compare); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -31,8 +31,7 @@ type Monitor struct {
 
 	mu       sync.Mutex // guards what follows
 	suspects *checks.Detector
-	checks   *checks.Checker
-	looks    *checks.Checker // first ones at endpoints
+	checks   *checks.Checker // also those of the suspects
 	ledger   *ledger
 	report   Report
 }
@@ -44,24 +43,16 @@ func New(o Options) *Monitor {
 		served: map[state.Name][]span{}, uses: map[span]use{}, ranges: map[netip.Addr][]span{},
 	}
 	m := &Monitor{
-		Options: &o, permit: granted, looks: newLooks(), ledger: newLedger(&o), asker: &asker{permit: granted, ends: make(chan func(), 64)},
+		Options: &o, permit: granted, ledger: newLedger(&o), asker: &asker{permit: granted, ends: make(chan func(), 64)},
 		reporter: &reporter{Options: &o, episodes: map[Episode]time.Time{}}, kernel: &kernel{permit: granted},
-		walker: &walker{permit: granted, sought: map[siblingsOf]time.Time{}, wanted: map[string]bool{}},
+		walker: &walker{permit: granted, sought: report.Lately{}, wanted: map[string]bool{}},
 	}
-	may := allowanceOf(o.Settings)
-	doubts := schedule.NewRates(doubtRate, may.doubts, doubtBurst)
-	rates := schedule.NewRates(may.node, may.tenant, rateBurst)
-	doubts.Pays, rates.Pays = o.Pays, o.Pays
-	doubts.Even = true // an endpoint that failed must be noticed, however many tenants have others suspected
-	note := func(n checks.Note) { m.report.Notes = append(m.report.Notes, n) }
-	m.suspects = checks.NewDetector(checks.Options{
-		Jitter: rand.Float64, Cost: o.Cost, Rates: doubts, Changed: m.ledger.touch, Note: note, Doubt: m.walker.wantSiblings,
-	})
 	m.checks = checks.New(checks.Options{
-		Jitter: rand.Float64, Cost: (&price{Options: &o, times: 1, most: mostUsed * may.node}).of, Rates: rates,
-		Max: maxChecks, Parts: may.parts, Changed: m.ledger.touch, Note: note,
+		Terms: termsOf(&o), Jitter: rand.Float64, Changed: m.ledger.touch,
+		Note: func(n checks.Note) { m.report.Notes = append(m.report.Notes, n) },
 	})
-	m.ledger.suspects = m.suspects
+	m.suspects = checks.NewDetector(m.checks)
+	m.suspects.Doubt, m.suspects.Reaches, m.ledger.suspects = m.walker.wantSiblings, m.ledger.reaches, m.suspects
 	return m
 }
 
@@ -80,7 +71,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 		case now := <-turn.C:
 			if now.Sub(noticed) >= noticePeriod-checkPause/2 {
 				noticed = now
-				m.notice(ctx)
+				m.notice()
 				m.ledger.save(&m.mu, now)
 				m.tell() // not with each answer: it lists all suspicions
 			}
@@ -104,8 +95,8 @@ func (m *Monitor) pause() time.Duration {
 	return checkPause
 }
 
-// notice reads what the kernel noticed, and looks at endpoints for the first time.
-func (m *Monitor) notice(ctx context.Context) {
+// notice reads what the kernel noticed.
+func (m *Monitor) notice() {
 	now := time.Now()
 	if !m.detects() {
 		return
@@ -116,12 +107,6 @@ func (m *Monitor) notice(ctx context.Context) {
 		m.suspect(list)
 	}
 	m.suspectSiblings()
-	m.mu.Lock()
-	first := m.looks.Due(now)
-	m.mu.Unlock()
-	for _, q := range first {
-		go m.asker.one(ctx, &q.Question, func(a probe.Answer) { m.looked(q, a) })
-	}
 }
 
 // suspect hands suspicions to the detector.
@@ -167,7 +152,7 @@ func (m *Monitor) suspectSiblings() {
 func (m *Monitor) ask(ctx context.Context) {
 	now := time.Now()
 	m.mu.Lock()
-	questions := append(m.suspects.Due(now), m.checks.Due(now)...)
+	questions := m.suspects.Due(now)
 	m.mu.Unlock()
 	for _, q := range questions {
 		if q.Doubts != nil {
@@ -190,27 +175,13 @@ func (m *Monitor) goOn(ctx context.Context) {
 	}
 }
 
-func (m *Monitor) looked(q checks.Question, a probe.Answer) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.looks.Answered(q, a, time.Now())
-}
-
-// answered takes the answer to a check or a suspicion.
 func (m *Monitor) answered(q checks.Question, a probe.Answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.report.heard(&q, a)
-	if q.Suspect == nil {
-		m.checks.Answered(q, a, time.Now())
-		return
+	if q.Purpose != checks.Look {
+		m.report.heard(&q, a)
 	}
-	is := m.ledger.services[q.Suspect.Service]
-	refuses := q.Suspect.Reason == checks.Refusing && a.Fault == probe.Refused // clients, and this node
-	m.suspects.Answered(q, a.Fault, is.reaches(q.At, refuses), time.Now())
-	if look := is.look(q.At); look != nil && a.Good() {
-		look.Passed = true
-	}
+	m.checks.Answered(q, a, time.Now())
 }
 
 func (m *Monitor) witnessed(w checks.Witnesses) {
@@ -243,15 +214,14 @@ func (m *Monitor) end() {
 // tell logs and reports what happened.
 func (m *Monitor) tell() {
 	m.mu.Lock()
-	r, left := m.report, m.suspects.Left
-	m.report, m.suspects.Left = Report{OnBackups: r.OnBackups}, 0
+	r := m.report
+	m.report = Report{OnBackups: r.OnBackups}
+	r.left, m.suspects.Left = m.suspects.Left, 0
 	if len(r.Notes)+len(r.Moves) > 0 {
 		r.Statuses = suspects(m.ledger, state.Name{})
 	}
 	r.Checks, r.Failing = m.checks.Counts()
 	m.mu.Unlock()
-	m.reporter.sayLeft(left, time.Now())
-	m.reporter.sayNotAsked(r.NotAsked, time.Now())
 	m.reporter.write(&r)
 	m.Report(r)
 }
@@ -293,7 +263,7 @@ func (m *Monitor) Set(svc *state.Service, list []*state.Slice, choices []plan.Ch
 	is := m.ledger.of(name)
 	before := *is
 	m.chosen(is, choices, now)
-	is.ejects, is.check, is.allDown = m.ejects(svc), m.checkOf(svc), svc.AllDown
+	is.Ejects, is.Check, is.allDown = m.ejects(svc), m.checkOf(svc), svc.AllDown
 	if is.recalled || m.checks.Starves(name) || !before.asksAs(is) {
 		m.setQuestions(is, now)
 		m.inherit(is, &before, now)
@@ -339,31 +309,16 @@ func (m *Monitor) Remove(name state.Name) {
 	m.ledger.drop(name)
 }
 
-const (
-	// looksAtOnce is how many endpoints are looked at in each noticePeriod, and lookAgain when one is looked at that did not answer.
-	looksAtOnce = 10
-	lookAgain   = 5 * time.Second
-)
-
-// newLooks returns the checks that find out which endpoints answer this node at all. A network policy may keep the node away from
-// an endpoint that serves its clients: then the node's own questions say nothing. Only Services that eject are looked at.
-func newLooks() *checks.Checker {
-	return checks.New(checks.Options{
-		Jitter: func() float64 { return 0 }, Cost: func(state.CheckKind) time.Duration { return noticePeriod / looksAtOnce },
-		Rates: schedule.NewRates(1, 1, noticePeriod), Max: 1 << 20, Parts: 2, Once: true, Changed: func(state.Name) {}, Note: func(checks.Note) {},
-	})
-}
-
 // setQuestions chooses which endpoints of a Service are checked and looked at.
 func (m *Monitor) setQuestions(is *watched, now time.Time) {
-	looks, targets, excluded := make([]probe.Target, len(is.choices)), make([]probe.Target, len(is.choices)), 0
-	for i := range is.choices {
-		c := &is.choices[i]
+	looks, targets, excluded := make([]probe.Target, len(is.Choices)), make([]probe.Target, len(is.Choices)), 0
+	for i := range is.Choices {
+		c := &is.Choices[i]
 		own := probe.Target{Protocol: c.Protocol, At: c.At}
-		if is.ejects && c.Protocol == state.TCP && !m.permit.refuses(c.At) {
+		if is.Ejects && c.Protocol == state.TCP && !m.permit.refuses(c.At) {
 			looks[i] = own
 		}
-		t, checked := checks.TargetOf(is.check, own)
+		t, checked := checks.TargetOf(is.Check, own)
 		switch {
 		case !checked:
 		case m.permit.refuses(t.At):
@@ -372,20 +327,17 @@ func (m *Monitor) setQuestions(is *watched, now time.Time) {
 			targets[i] = t
 		}
 	}
-	is.looks, _ = m.looks.Set(is.name, &state.HealthCheck{Interval: lookAgain}, looks, now)
-	list, left := m.checks.Set(is.name, is.check, targets, now)
-	is.checks, is.problems = list, notAsked(is.name, excluded, left)
+	is.Looks, _ = m.checks.Set(is.Name, checks.Look, &state.HealthCheck{Interval: lookAgain}, looks, is.Looks, now)
+	list, left := m.checks.Set(is.Name, checks.Active, is.Check, targets, is.Checks, now)
+	is.Checks, is.problems = list, notAsked(is.Name, excluded, left)
 }
 
 // inherit has endpoints that fail stay so until they have answered a check that has changed, and others stay good.
 func (m *Monitor) inherit(is, before *watched, now time.Time) {
-	for i, k := range before.checks {
-		if k == nil {
-			continue
-		}
-		c, found := find(is.choices, before.choices[i].Protocol, before.choices[i].At)
-		if found && is.checks[c] != nil && is.checks[c] != k {
-			m.checks.Inherit(is.checks[c], k, now)
+	for i, k := range before.Checks {
+		c, found := checks.Find(is.Choices, before.Choices[i].Protocol, before.Choices[i].At)
+		if found && k != nil && is.Checks[c] != nil && is.Checks[c] != k {
+			m.checks.Inherit(is.Checks[c], k, now)
 		}
 	}
 }
@@ -399,11 +351,11 @@ func (m *Monitor) restore(svc *state.Service, is *watched, list []*state.Slice, 
 	members := m.walker.members(svc, list, func(netip.Addr) bool { return true })
 	for i := range is.published {
 		f := &is.published[i]
-		if c, found := find(is.choices, f.Protocol, f.At); found && is.checks[c] != nil {
-			m.checks.Restore(is.checks[c], f, now)
+		if c, found := checks.Find(is.Choices, f.Protocol, f.At); found && is.Checks[c] != nil {
+			m.checks.Restore(is.Checks[c], f, now)
 		}
-		if member, found := members[f.At]; found && is.ejects && f.Protocol == state.TCP {
-			m.suspects.Restore(f, member, now)
+		if member, found := members[f.At]; found && is.Ejects && f.Protocol == state.TCP {
+			m.suspects.Recall(f, member, now)
 		}
 	}
 }

@@ -105,15 +105,9 @@ func (w *world) settle(name state.Name) []netip.AddrPort {
 		w.now = w.now.Add(time.Minute)
 		now := w.now
 		w.mu.Lock()
-		questions, inquiries, looks := w.checks.Due(now), w.suspects.Due(now), w.looks.Due(now)
+		questions := w.suspects.Due(now)
 		w.mu.Unlock()
 		for _, q := range questions {
-			w.answered(q, w.answerOf(q.At))
-		}
-		for _, q := range looks {
-			w.looked(q, w.answerOf(q.At))
-		}
-		for _, q := range inquiries {
 			if q.Doubts != nil {
 				w.witnessed(checks.SomeAnswer)
 			} else {
@@ -135,11 +129,17 @@ func (w *world) asks(at netip.AddrPort) (answer probe.Answer) {
 	return answer
 }
 
+// looks counts the first looks.
+func (w *world) looks() int {
+	n, _ := w.checks.Terms[checks.Look].Room.Used("")
+	return n
+}
+
 // flip has an endpoint fail its check, or pass it.
 func (w *world) flip(name state.Name, t probe.Target, now time.Time) {
 	is := w.ledger.of(name)
-	i, _ := find(is.choices, t.Protocol, t.At)
-	k := is.checks[i]
+	i, _ := checks.Find(is.Choices, t.Protocol, t.At)
+	k := is.Checks[i]
 	k.Reached, k.Down, k.Since = true, !k.Down, now
 	w.ledger.touch(name)
 }
@@ -208,7 +208,7 @@ func TestModes(t *testing.T) {
 		delete(w.answers, at(1))
 		w.wants("when it answers again", w.settle(tt.name), at(1), at(2), near(1))
 		w.Remove(tt.name)
-		if looks, _ := w.looks.Counts(); len(w.ledger.services)+looks+len(w.suspects.Suspects(state.Name{})) > 0 {
+		if looks := w.looks(); len(w.ledger.services)+looks+len(w.suspects.Suspects(state.Name{})) > 0 {
 			t.Errorf("%s is gone, and something stays", tt.name)
 		}
 	}
@@ -444,7 +444,7 @@ func TestTenantsReadNoDetail(t *testing.T) {
 func TestStillReadyIsTold(t *testing.T) {
 	w := newWorld(t, func(*Options) {})
 	record := checks.Suspect{
-		At: at(1), Record: checks.Record{Down: true, Fault: probe.NoAnswer}, StillReady: true,
+		At: at(1), Check: checks.Check{Record: checks.Record{Down: true, Fault: probe.NoAnswer}}, StillReady: true,
 		Member: checks.Member{Service: web, Word: checks.Word{Node: "other"}},
 	}
 	now := time.Now()

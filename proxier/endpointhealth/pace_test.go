@@ -30,7 +30,7 @@ func TestTenantLeavesLines(t *testing.T) {
 	r := Report{}
 	fails := func(namespace string) {
 		r.Notes = append(r.Notes, checks.Note{Kind: checks.Fell, Suspect: checks.Suspect{
-			At: at(1), Record: checks.Record{Down: true, Fault: probe.NoAnswer},
+			At: at(1), Check: checks.Check{Record: checks.Record{Down: true, Fault: probe.NoAnswer}},
 			Member: checks.Member{Service: state.Name{Namespace: namespace, Name: "x"}},
 		}})
 	}
@@ -45,8 +45,8 @@ func TestTenantLeavesLines(t *testing.T) {
 	}
 	r.Notes = append(r.Notes, checks.Note{Kind: checks.NetworkLost})
 	w.reporter.write(&r)
-	for i := range 1000 {
-		w.reporter.sayLeft(1, w.now.Add(time.Duration(i)*10*time.Millisecond))
+	for range 1000 {
+		w.reporter.write(&Report{left: 1})
 	}
 	for part, want := range map[string]int{"object=tenant/x": limit, "object=shop/x": 4, string(checks.NetworkLost): 1, "too many endpoints": 1} {
 		if n := strings.Count(text.String(), part); n != want {
@@ -157,7 +157,7 @@ func TestPrice(t *testing.T) {
 		} {
 			<-time.After(step.after)
 			used += step.used
-			if is := w.checks.Cost(state.CheckTCP); is.Round(time.Microsecond) != time.Duration(step.times)*cost {
+			if is := w.checks.Terms[checks.Active].Cost(state.CheckTCP); is.Round(time.Microsecond) != time.Duration(step.times)*cost {
 				t.Errorf("step %d: a check costs %s, want %d times %s", i, is, step.times, cost)
 			}
 		}

@@ -11,7 +11,9 @@ import (
 
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft/serviceport"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -67,14 +69,16 @@ type permit struct {
 	mu     sync.Mutex
 	served map[state.Name][]span
 	uses   map[span]use
-	period uint32                // counts sweeps
-	sweeps bool                  // one is due
+	sweeps bool                  // a sweep is due
 	ranges map[netip.Addr][]span // those of uses with several ports
 	node   []netip.Addr          // addresses of the latest Node object: one that is deleted does not take them along
 }
 
-// use is how often a span is in served, and the period in which it was there less often than before.
-type use struct{ n, left uint32 }
+// use is how often a span is in served, and when it was there less often than before.
+type use struct {
+	n    int
+	left time.Time
+}
 
 // span are ports of an address, from the first to the last.
 type span struct {
@@ -169,7 +173,7 @@ func (p *permit) serve(name state.Name, list []span) {
 		p.uses[s] = use{u.n + 1, u.left}
 	}
 	for _, s := range before { // what stays has been counted again
-		p.uses[s] = use{p.uses[s].n - 1, p.period}
+		p.uses[s] = use{p.uses[s].n - 1, time.Now()}
 	}
 	if p.served[name] = list; len(list) == 0 {
 		delete(p.served, name)
@@ -180,33 +184,31 @@ func (p *permit) serve(name state.Name, list []span) {
 	}
 }
 
-// sweep ends a period, and forgets what is served no more since the one before. However often something comes and goes, it lingers
-// once.
+// sweep forgets what is served no more for a while. However often something comes and goes, it lingers once.
 func (p *permit) sweep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sweeps = false
 	gone := map[netip.Addr]bool{} // addresses of ranges
 	for s, u := range p.uses {
-		switch {
-		case u.n > 0:
-		case u.left == p.period:
-			p.sweeps = true
-		default:
-			delete(p.uses, s)
-			gone[s.first.Addr()] = gone[s.first.Addr()] || s.last > s.first.Port()
-		}
-	}
-	for a, some := range gone {
-		if !some {
+		if u.n > 0 {
 			continue
 		}
+		if time.Since(u.left) < lingering {
+			p.sweeps = true
+			continue
+		}
+		if delete(p.uses, s); s.last > s.first.Port() {
+			gone[s.first.Addr()] = true
+		}
+	}
+	for a := range gone {
 		out := func(s span) bool { _, known := p.uses[s]; return !known }
 		if p.ranges[a] = slices.DeleteFunc(p.ranges[a], out); len(p.ranges[a]) == 0 {
 			delete(p.ranges, a)
 		}
 	}
-	if p.period++; p.sweeps {
+	if p.sweeps {
 		time.AfterFunc(lingering, p.sweep)
 	}
 }
@@ -308,6 +310,17 @@ func notAsked(name state.Name, excluded, left int) (problems []state.Problem) {
 // Questions cost processor time of this node. What they may cost in a second is bounded for the node and for a namespace;
 // what comes beyond that is late.
 const (
+	// maxChecks is how many active checks there are on a node, and maxTracked how many endpoints of Services are under suspicion. One
+	// namespace can have a quarter of what others leave.
+	maxChecks  = 20_000
+	maxTracked = 16_384
+	// maxAsking and maxQuestions are how many endpoints are being asked, and how many of those under suspicion: each is a flow in the
+	// table of connections.
+	maxAsking    = 512
+	maxQuestions = 32
+	// looksAtOnce is how many endpoints are looked at in each noticePeriod, and lookAgain when one is looked at that did not answer.
+	looksAtOnce = 10
+	lookAgain   = 5 * time.Second
 	// rateBurst is how long a rate may be saved up.
 	rateBurst = time.Second
 	// Questions that suspicions cause have a rate of their own for each namespace: neither do they make checks late, nor the
@@ -316,20 +329,25 @@ const (
 	doubtBurst = 10 * time.Second
 )
 
-// allowance is what part of a processor the checks of all namespaces may use, those of one, and the suspicions of one. A namespace
-// can have one of so many parts of the room that others leave.
-type allowance struct {
-	node, tenant, doubts float64
-	parts                int
-}
-
-// allowanceOf protects the tenants of a cluster from each other, and nodes from all of them. A machine that reads a folder has no
+// termsOf protects the tenants of a cluster from each other, and nodes from all of them. A machine that reads a folder has no
 // tenants, but one administrator whose checks are a part of its work; his balancers may all be in one namespace.
-func allowanceOf(s *config.Settings) allowance {
-	if s.Manifests != "" {
-		return allowance{node: 0.5, tenant: 0.5, doubts: doubtRate, parts: 1}
+func termsOf(o *Options) checks.AllTerms {
+	node, tenant, doubtful, parts := 0.1, 0.05, 0.02, 2 // of a processor; and of the room that others leave
+	if o.Settings.Manifests != "" {
+		node, tenant, doubtful, parts = 0.5, 0.5, doubtRate, 1
 	}
-	return allowance{node: 0.1, tenant: 0.05, doubts: 0.02, parts: 2}
+	doubts, rates := schedule.NewRates(doubtRate, doubtful, doubtBurst), schedule.NewRates(node, tenant, rateBurst)
+	doubts.Pays, rates.Pays = o.Pays, o.Pays
+	doubts.Even = true // an endpoint that failed must be noticed, however many tenants have others suspected
+	look := func(state.CheckKind) time.Duration { return noticePeriod / looksAtOnce }
+	terms := func(size, asking, parts int, r *schedule.Rates, cost func(state.CheckKind) time.Duration) *checks.Terms {
+		return &checks.Terms{Lane: schedule.Lane{Asking: schedule.NewRoom(asking, min(parts, 2)), Rates: r}, Room: schedule.NewRoom(size, parts), Cost: cost}
+	}
+	return checks.AllTerms{
+		checks.Look:      terms(1<<20, maxAsking, 2, schedule.NewRates(1, 1, noticePeriod), look),
+		checks.Active:    terms(maxChecks, maxAsking, parts, rates, (&price{Options: o, times: 1, most: mostUsed * node}).of),
+		checks.Suspicion: terms(maxTracked, maxQuestions, 4, doubts, o.Cost),
+	}
 }
 
 const (

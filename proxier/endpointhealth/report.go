@@ -13,6 +13,7 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
 	"github.com/verdict-proxy/verdict/proxier/plan"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -28,6 +29,7 @@ type Report struct {
 	Checks, Failing int
 	// OnBackups counts the Services of which a pool has only backup endpoints, because no other endpoint is good.
 	OnBackups int
+	left      int // suspicions that found no room
 }
 
 // Answer is the end of a question, as metrics count it. That after a suspicion is of the kind state.CheckOff.
@@ -79,44 +81,24 @@ type reporter struct {
 	*Options
 	episodes map[Episode]time.Time // when they began, without their texts
 	swept    time.Time             // when those that are over were forgotten
-	left     gathered              // suspicions that found no room
-	notAsked gathered              // questions
-}
-
-// gathered counts what is logged from time to time.
-type gathered struct {
-	n  int
-	at time.Time // of the latest line
-}
-
-// add returns how many there are since the latest line, if it is time for another one.
-func (g *gathered) add(n int, now time.Time) (all int) {
-	if g.n += n; g.n > 0 && now.Sub(g.at) >= sayAgain {
-		all, g.n, g.at = g.n, 0, now
-	}
-	return all
+	left     report.Tally
+	notAsked report.Tally
 }
 
 // sayAgain is how often something that lasts is logged.
 const sayAgain = time.Minute
 
-func (l *reporter) sayLeft(n int, now time.Time) {
-	if all := l.left.add(n, now); all > 0 {
-		l.Log.Warn("too many endpoints are under suspicion; others are not asked until some of these are cleared", "leftOut", all)
-	}
-}
-
-func (l *reporter) sayNotAsked(why []string, now time.Time) {
-	if len(why) == 0 {
-		return
-	}
-	if all := l.notAsked.add(len(why), now); all > 0 {
-		l.Log.Warn("this node cannot ask endpoints; they stay as good or bad as they are, and are asked again", "questions", all, "error", why[0])
-	}
-}
-
 // write logs what happened, and adds the episodes that begin.
 func (l *reporter) write(r *Report) {
+	now := time.Now()
+	if all := l.left.Add(r.left, sayAgain, now); all > 0 {
+		l.Log.Warn("too many endpoints are under suspicion; others are not asked until some of these are cleared", "leftOut", all)
+	}
+	if len(r.NotAsked) > 0 {
+		if all := l.notAsked.Add(len(r.NotAsked), sayAgain, now); all > 0 {
+			l.Log.Warn("this node cannot ask endpoints; they stay as good or bad as they are, and are asked again", "questions", all, "error", r.NotAsked[0])
+		}
+	}
 	for i := range r.Notes {
 		l.writeNote(r, &r.Notes[i])
 	}
@@ -271,10 +253,10 @@ func (s Status) Compare(o Status) int {
 func suspects(l *ledger, of state.Name) (list []Status) {
 	for _, r := range l.suspects.Suspects(of) {
 		s, why := Status{Suspect: r, Protocol: state.TCP, State: StateSuspected}, checks.Observed
-		if is := l.services[r.Service]; is != nil && is.ejects {
-			i, found := find(is.choices, state.TCP, r.At)
+		if is := l.services[r.Service]; is != nil && is.Ejects {
+			i, found := checks.Find(is.Choices, state.TCP, r.At)
 			if why = checks.Limit; found {
-				s.Ejected, why = is.choices[i].Use == plan.Ejected, cmp.Or(holdOfUse(is.choices[i].Use), why)
+				s.Ejected, why = is.Choices[i].Use == plan.Ejected, cmp.Or(holdOfUse(is.Choices[i].Use), why)
 			}
 		}
 		if r.Down {
@@ -292,15 +274,15 @@ func rowsOf(w *watched) (list []Status) {
 	if w == nil {
 		return nil
 	}
-	o := w.others()
+	o := w.Others()
 	idle := whyIdle(w)
-	for i := range w.choices {
-		c := &w.choices[i]
-		row := Status{Suspect: checks.Suspect{Member: checks.Member{Service: w.name}, At: c.At}, Protocol: c.Protocol}
-		if k := w.checks[i]; k != nil && k.Down {
+	for i := range w.Choices {
+		c := &w.Choices[i]
+		row := Status{Suspect: checks.Suspect{Member: checks.Member{Service: w.Name}, At: c.At}, Protocol: c.Protocol}
+		if k := w.Checks[i]; k != nil && k.Down {
 			failing := row
 			failing.State, failing.Record = StateFailing, k.Record
-			failing.Hold = cmp.Or(o.hold(k, c.Local), holdOfUse(c.Use))
+			failing.Hold = cmp.Or(o.Hold(k, c.Local), holdOfUse(c.Use))
 			list = append(list, failing)
 		}
 		switch {
@@ -319,7 +301,7 @@ func rowsOf(w *watched) (list []Status) {
 // whyIdle says why a backup endpoint is not used.
 func whyIdle(w *watched) string {
 	has := func(uses ...plan.Use) bool {
-		return slices.ContainsFunc(w.choices, func(c plan.Choice) bool { return slices.Contains(uses, c.Use) })
+		return slices.ContainsFunc(w.Choices, func(c plan.Choice) bool { return slices.Contains(uses, c.Use) })
 	}
 	switch {
 	case !w.onBackups.IsZero():

@@ -1,6 +1,7 @@
 package endpointhealth
 
 import (
+	"fmt"
 	"iter"
 	"maps"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/checks"
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 	"github.com/verdict-proxy/verdict/proxier/threadtime"
 )
@@ -19,8 +21,8 @@ import (
 type walker struct {
 	*permit
 	budget threadtime.Bucket
-	sought map[siblingsOf]time.Time // when siblings were wanted
-	wanted map[string]bool          // the nodes of siblings that are wanted
+	sought report.Lately   // the nodes of siblings that were wanted
+	wanted map[string]bool // the same, now
 }
 
 // scanRate and scanBurst bound the time of walks: 50 ms at once, and a twentieth of the time in the long run.
@@ -108,7 +110,7 @@ func (w *walker) findMembers(unknown map[netip.AddrPort][]checks.Member) {
 		}
 	}
 	for name := range services {
-		if linked[name.Namespace] > checks.MaxOfTenant {
+		if linked[name.Namespace] > maxTracked/4 {
 			continue
 		}
 		svc, list := w.Store.Service(name)
@@ -228,19 +230,10 @@ const (
 	siblingPeriod = 10 * time.Second
 )
 
-// siblingsOf is a node of which an endpoint gave no answer: to clients, and then to a question. The two do not share their
-// period, so that a client that loses packets does not keep a dead node from being noticed.
-type siblingsOf struct {
-	node  string
-	asked bool
-}
-
-// wantSiblings notes that an endpoint on a node gave no answer. Without a node, it does nothing.
+// wantSiblings notes that an endpoint on a node gave no answer: to clients, or then to a question (asked). The two do not share their
+// period, so that a client that loses packets does not keep a dead node from being noticed. Without a node, it does nothing.
 func (w *walker) wantSiblings(node string, asked bool, now time.Time) {
-	maps.DeleteFunc(w.sought, func(_ siblingsOf, at time.Time) bool { return now.Sub(at) >= siblingPeriod })
-	of := siblingsOf{node, asked}
-	if _, done := w.sought[of]; !done && node != "" {
-		w.sought[of] = now
+	if node != "" && w.sought.Due(fmt.Sprint(node, asked), siblingPeriod, now) {
 		w.wanted[node] = true
 	}
 }

@@ -14,22 +14,22 @@ import (
 func TestText(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	ago := now.Add(-90 * time.Second)
-	began := checks.Record{Since: ago}
+	began := checks.Check{Record: checks.Record{Since: ago}}
 	why := func(since time.Time, text string, hold checks.Hold) checks.Suspect {
-		return checks.Suspect{Record: checks.Record{Since: since, Why: text}, Hold: hold}
+		return checks.Suspect{Check: checks.Check{Record: checks.Record{Since: since, Why: text}}, Hold: hold}
 	}
 	dead := endpointhealth.Status{
-		Suspect: checks.Suspect{Record: began}, State: endpointhealth.StateFailed, Ejected: true,
+		Suspect: checks.Suspect{Check: began}, State: endpointhealth.StateFailed, Ejected: true,
 	}
 	held := endpointhealth.Status{
-		Suspect: checks.Suspect{Record: began, Reason: checks.Refusing, Hold: checks.Limit, StillReady: true}, State: endpointhealth.StateFailed,
+		Suspect: checks.Suspect{Check: began, Reason: checks.Refusing, Hold: checks.Limit, StillReady: true}, State: endpointhealth.StateFailed,
 	}
 	for _, tt := range []struct {
 		is         endpointhealth.Status
 		want       string
 		bad, noNew bool
 	}{
-		{endpointhealth.Status{State: endpointhealth.StateSuspected, Suspect: checks.Suspect{Record: began, Reason: checks.SameNode}},
+		{endpointhealth.Status{State: endpointhealth.StateSuspected, Suspect: checks.Suspect{Check: began, Reason: checks.SameNode}},
 			"suspected for 1m30s: another endpoint of its node did not answer", true, false},
 		{dead, "ejected for 1m30s: clients had no answer", true, true},
 		{held, "failed for 1m30s: it reset connections; not ejected: no more of the pool may be ejected; " +

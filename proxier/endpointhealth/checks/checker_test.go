@@ -32,8 +32,18 @@ func tcpCheck() *state.HealthCheck {
 // checker is a Checker, and what it has told.
 type checker struct {
 	*Checker
-	notes   []Note
-	changed map[state.Name]bool
+	notes    []Note
+	changed  map[state.Name]bool
+	services map[state.Name][]*Check
+}
+
+// Set tells the Checker the endpoints of a Service that are to be checked.
+func (c *checker) Set(name state.Name, want *state.HealthCheck, targets []probe.Target, now time.Time) (list []*Check, left int) {
+	list, left = c.Checker.Set(name, Active, want, targets, c.services[name], now)
+	if c.services[name] = list; len(list) == 0 {
+		delete(c.services, name)
+	}
+	return list, left
 }
 
 // left tells the Checker the endpoints of a Service, and returns how many of them find no room.
@@ -44,7 +54,7 @@ func (c *checker) left(name state.Name, want *state.HealthCheck, targets []probe
 
 // of returns a check.
 func (c *checker) of(name state.Name, want *state.HealthCheck, t probe.Target) *Check {
-	return c.find(place{name.Namespace, t}, want)
+	return c.find(place{name.Namespace, t, Active}, want)
 }
 
 // told returns what the Checker has told since the last call.
@@ -67,16 +77,32 @@ const (
 
 	maxChecks          = 20_000
 	maxChecksOfService = maxChecks / 4
+	maxAsking          = 512
+	maxQuestions       = 32
+	maxOfTenant        = 4096
 )
 
 // checkerAt returns a Checker whose questions have a cost.
 func checkerAt(cost time.Duration, jitter func() float64) *checker {
-	c := &checker{changed: map[state.Name]bool{}}
+	c := &checker{changed: map[state.Name]bool{}, services: map[state.Name][]*Check{}}
 	c.Checker = New(Options{
-		Jitter: jitter, Cost: func(state.CheckKind) time.Duration { return cost }, Rates: schedule.NewRates(2*tenantRate, tenantRate, rateBurst),
-		Max: maxChecks, Parts: 2, Changed: func(name state.Name) { c.changed[name] = true }, Note: func(n Note) { c.notes = append(c.notes, n) },
+		Terms: termsWith(cost), Jitter: jitter,
+		Changed: func(name state.Name) { c.changed[name] = true }, Note: func(n Note) { c.notes = append(c.notes, n) },
 	})
 	return c
+}
+
+// termsWith are the terms of checks that have a cost, and of suspicions that have none.
+func termsWith(cost time.Duration) (t AllTerms) {
+	t[Active] = &Terms{
+		Lane: schedule.Lane{Asking: schedule.NewRoom(maxAsking, 2), Rates: schedule.NewRates(2*tenantRate, tenantRate, rateBurst)},
+		Room: schedule.NewRoom(maxChecks, 2), Cost: func(state.CheckKind) time.Duration { return cost },
+	}
+	t[Suspicion] = &Terms{
+		Lane: schedule.Lane{Asking: schedule.NewRoom(maxQuestions, 2), Rates: schedule.NewRates(0, 1, time.Second)},
+		Room: schedule.NewRoom(4*maxOfTenant, 4), Cost: func(state.CheckKind) time.Duration { return 0 },
+	}
+	return t
 }
 
 var web = state.Name{Namespace: "shop", Name: "web"}
@@ -158,7 +184,7 @@ func TestShared(t *testing.T) {
 		t.Errorf("%d checks, %d of them fail, endpoints %v, %d counted", all, failing, c.endpoints, c.used())
 	}
 	c.Set(other, nil, nil, start)
-	if c.Due(start); len(c.endpoints)+c.used()+len(c.services)+waiting(c)+c.failing > 0 {
+	if c.Due(start); len(c.endpoints)+c.used()+len(c.services)+c.line.Waiting()+c.failing > 0 {
 		t.Errorf("something stays: %+v", c)
 	}
 }
@@ -301,16 +327,15 @@ func TestRecalled(t *testing.T) {
 	check := tcpCheck()
 	c.Set(web, check, targets(2), start)
 	c.Set(state.Name{Namespace: web.Namespace, Name: "other"}, check, targets(1), start)
-	refused := Restored(&state.Failure{Sure: true}, 1)
-	if silent := Restored(&state.Failure{}, 1); !refused.Fault.Definite() || silent.Fault.Definite() {
-		t.Error("after a restart, silence counts as an answer, or an answer as silence")
-	}
 	f := state.Failure{Protocol: state.TCP, At: target(0).At, Since: start.Add(-time.Hour)}
 	is := c.of(web, check, target(0))
 	c.Restore(is, &f, start)
 	changed, notes := c.told()
 	if _, failing := c.Counts(); len(changed) != 2 || len(notes) > 0 || failing != 1 {
 		t.Errorf("changed: %v, told %v; %d fail", changed, notes, failing)
+	}
+	if is.Fault.Definite() {
+		t.Error("after a restart, silence counts as an answer")
 	}
 	if list := c.Due(start); len(list) != 1 || list[0].Target != target(0) || !is.Down || is.Since != f.Since {
 		t.Fatalf("asked are %v; %+v", list, is)
@@ -403,13 +428,8 @@ func TestRandomChecks(t *testing.T) {
 }
 
 func (c *checker) used() int {
-	all, _ := c.room.Used("")
+	all, _ := c.Terms[Active].Room.Used("")
 	return all
-}
-
-func waiting(c *checker) int {
-	n, _ := c.line.Counts()
-	return n
 }
 
 // verify checks the books. Open are the questions that have not ended.
@@ -432,7 +452,7 @@ func verify(t *testing.T, c *checker, open []Question) {
 				t.Fatal("a check has no turns, or no users")
 			}
 			for name := range is.users {
-				if !c.services[name][is] {
+				if !slices.Contains(c.services[name], is) {
 					t.Fatalf("%s uses a check that it does not ask for", name)
 				}
 			}
@@ -440,18 +460,18 @@ func verify(t *testing.T, c *checker, open []Question) {
 	}
 	using := 0
 	for name, list := range c.services {
-		for is := range list {
+		for _, is := range list {
 			using++
 			if _, used := is.users[name]; !used || c.find(is.of.place, &is.asks) != is {
 				t.Fatalf("%s asks for a check that it does not use", name)
 			}
 		}
 	}
-	queued, asking := c.line.Counts()
+	asking, _ := c.Terms[Active].Asking.Used("")
 	all, fail := c.Counts()
-	if using < all || checks != all || c.used() != all || fail != failing || waiting != queued || asking != len(open) {
+	if using < all || checks != all || c.used() != all || fail != failing || waiting != c.line.Waiting() || asking != len(open) {
 		t.Fatalf("%d checks (%d have turns, %d are counted), %d fail (%d), %d wait (%d), %d asked (%d)",
-			all, checks, c.used(), fail, failing, waiting, queued, asking, len(open))
+			all, checks, c.used(), fail, failing, waiting, c.line.Waiting(), asking, len(open))
 	}
 }
 

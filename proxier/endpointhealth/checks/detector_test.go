@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
-	"github.com/verdict-proxy/verdict/proxier/endpointhealth/schedule"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -28,6 +27,7 @@ type detector struct {
 	notes   []Note
 	changed map[state.Name]bool
 	doubts  map[bool][]string           // nodes
+	reached bool                        // the next answer comes from an endpoint that has answered before
 	before  map[state.Name]state.Health // what it told of the Services
 }
 
@@ -36,17 +36,24 @@ func calmDetector() *detector { return detectorWith(func() float64 { return 0 })
 
 func detectorWith(jitter func() float64) *detector {
 	d := &detector{doubts: map[bool][]string{}, changed: map[state.Name]bool{}, before: map[state.Name]state.Health{}}
-	d.Detector = NewDetector(Options{
-		Jitter: jitter, Cost: func(state.CheckKind) time.Duration { return 0 }, Rates: schedule.NewRates(0, 1, time.Second), Changed: func(name state.Name) { d.changed[name] = true },
-		Note:  func(n Note) { d.notes = append(d.notes, n) },
-		Doubt: func(node string, asked bool, _ time.Time) { d.doubts[asked] = append(d.doubts[asked], node) },
-	})
+	d.Detector = NewDetector(New(Options{
+		Terms: termsWith(0), Jitter: jitter, Changed: func(name state.Name) { d.changed[name] = true },
+		Note: func(n Note) { d.notes = append(d.notes, n) },
+	}))
+	d.Doubt = func(node string, asked bool, _ time.Time) { d.doubts[asked] = append(d.doubts[asked], node) }
+	d.Reaches = func(*Suspect) bool { return d.reached }
 	return d
+}
+
+// Answered has an endpoint answer that has answered before, or not.
+func (d *detector) Answered(q Question, a probe.Fault, reached bool, now time.Time) {
+	d.reached = reached
+	d.Detector.Answered(q, probe.Answer{Fault: a}, now)
 }
 
 // failures tells what has failed of a Service.
 func (d *detector) failures(name state.Name, now time.Time) state.Health {
-	d.before[name] = d.Failures(name, d.before[name], now)
+	d.before[name] = d.Detector.failures(name, d.before[name], now)
 	return d.before[name]
 }
 

@@ -1,9 +1,9 @@
 // Package checks decides who is asked when, and what the answers mean. It asks nobody: the caller asks what Due returns, and reports
-// each answer. There are two reasons to ask an endpoint, a check that its Service asks for, and a suspicion. Both count answers
-// (Record), wait in a schedule.Line, and begin where an earlier process left off (Restored).
+// each answer. One machine, the Checker, has all checks. They have three purposes:
 //
-//	a Service asks for checks: Checker ---- bad answers ---> failing
-//	the kernel noticed something: Detector -- two of them --> failed
+//	a Service asks for checks       -- fall bad answers --> failing
+//	the kernel noticed something    -- two bad answers ---> failed (Detector)
+//	a Service ejects: a first look  -- a good answer -----> this node is not kept away from the endpoint
 //
 // Services of one namespace that ask an endpoint the same question share the check. Other questions to the same endpoint
 // take turns, so that a namespace never asks an endpoint more often than once in the interval.
@@ -14,8 +14,7 @@
 //
 // The files:
 //
-//	checker.go    checks, their answers, and what both reasons share
-//	detector.go   endpoints come under suspicion and leave it
-//	questions.go  suspicions: who is asked when, and what the answers of endpoints and witnesses mean
-//	suspect.go    what is known of an endpoint under suspicion, which of a Service have failed, and what happened
+//	checker.go    the machine: checks begin, wait, ask, count answers, turn, and end
+//	suspicion.go  endpoints come under suspicion and leave it; what their silence means, and that of witnesses
+//	pool.go       what all this means for the pool of a Service, and what is told of it
 package checks

@@ -215,16 +215,17 @@ func (r *rig) checkBooks() {
 			questions++
 		}
 	}
-	waiting, counted := r.d.line.Counts()
+	waiting := r.d.line.Waiting()
+	counted, _ := r.d.Terms[Suspicion].Asking.Used("")
 	if waiting != waits || asked > counted || counted != questions || linked != all {
 		r.t.Fatalf("%d wait, %d counted; %d questions, %d counted, %d under way; %d endpoints, %d linked", waits, waiting, asked, counted, questions, all, linked)
 	}
 	for namespace, n := range tenants {
-		if _, own := r.d.room.Used(namespace); own != n {
+		if _, own := r.d.Terms[Suspicion].Room.Used(namespace); own != n {
 			r.t.Fatalf("%s has %d endpoints, %d are counted", namespace, n, own)
 		}
 	}
-	if counted, _ := r.d.room.Used(""); counted != all {
+	if counted, _ := r.d.Terms[Suspicion].Room.Used(""); counted != all {
 		r.t.Fatalf("%d endpoints, %d are counted", all, counted)
 	}
 }
@@ -260,8 +261,8 @@ func (r *rig) settle() {
 		clear(r.d.changed)
 		r.plan()
 	}
-	_, questions := r.d.line.Counts()
-	if n := len(r.d.tracked) + len(r.d.addrs) + len(r.d.services) + questions; n > 0 {
+	questions, _ := r.d.Terms[Suspicion].Asking.Used("")
+	if n := len(r.d.tracked) + len(r.d.addrs) + len(r.d.services) + len(r.d.endpoints) + questions; n > 0 {
 		r.t.Fatalf("%d things are left over: %d endpoints, %d Services, %d questions", n, len(r.d.tracked), len(r.d.services), questions)
 	}
 }

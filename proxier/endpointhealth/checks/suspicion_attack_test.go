@@ -22,14 +22,14 @@ func TestBorrowedEndpoints(t *testing.T) {
 	if len(first) != 2 { // each Service asks
 		t.Fatalf("asked: %v", first)
 	}
-	for i := range MaxOfTenant {
+	for i := range maxOfTenant {
 		end := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80)
 		d.Suspect(end, Unanswered, []Member{{Service: tenant}}, begin)
 	}
 	if n := len(first) - 1 + len(d.Due(begin)); n != maxQuestions/2 {
 		t.Errorf("%d questions of a tenant are on their way, want half of them", n)
 	}
-	d.Rates.Take(tenant.Namespace, time.Hour, begin)
+	d.Terms[Suspicion].Rates.Take(tenant.Namespace, time.Hour, begin)
 	d.Suspect(endpointNo(1), Unanswered, both, begin)
 	for _, q := range first {
 		d.Answered(q, probe.NoAnswer, true, begin)
@@ -46,12 +46,12 @@ func TestBorrowedEndpoints(t *testing.T) {
 // TestGreedyTenantsLeaveRoom: tenants have as many endpoints under suspicion as they can, and that of another one finds room.
 func TestGreedyTenantsLeaveRoom(t *testing.T) {
 	d, begin := calmDetector(), time.Unix(1e9, 0)
-	for i := range 8 * MaxOfTenant {
+	for i := range 8 * maxOfTenant {
 		end := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80)
-		greedy := state.Name{Namespace: string(rune('a' + i/MaxOfTenant)), Name: "web"}
+		greedy := state.Name{Namespace: string(rune('a' + i/maxOfTenant)), Name: "web"}
 		d.Suspect(end, Unanswered, []Member{{Service: greedy}}, begin)
 	}
-	if _, n := d.room.Used("a"); n != MaxOfTenant {
+	if _, n := d.Terms[Suspicion].Room.Used("a"); n != maxOfTenant {
 		t.Errorf("the first tenant has %d", n)
 	}
 	if d.Suspect(endpointNo(1), Unanswered, []Member{{Service: web}}, begin); !d.Knows(endpointNo(1)) {
@@ -104,8 +104,8 @@ func TestManyServicesUnderSuspicion(t *testing.T) {
 	for i := range 1000 {
 		d.Suspect(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80), Unanswered, members, begin)
 	}
-	if kept := len(d.Suspects(state.Name{})); kept > MaxOfTenant {
-		t.Errorf("%d are kept, at most %d are allowed", kept, MaxOfTenant)
+	if kept := len(d.Suspects(state.Name{})); kept > maxOfTenant {
+		t.Errorf("%d are kept, at most %d are allowed", kept, maxOfTenant)
 	}
 	if d.Suspect(endpointNo(1), Unanswered, []Member{{Service: web}}, begin); d.services[web] == nil {
 		t.Error("no room for another tenant")

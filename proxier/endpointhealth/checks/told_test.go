@@ -96,7 +96,7 @@ func TestRestoredAnswer(t *testing.T) {
 	since := s.now.Add(-time.Hour)
 	for i, sure := range []bool{true, false} {
 		m := Member{Service: web, Word: Word{Node: "node-x"}, Nodes: 5}
-		s.d.Restore(&state.Failure{Protocol: state.TCP, At: endpointNo(i), Sure: sure, Since: since}, m, s.now)
+		s.d.Recall(&state.Failure{Protocol: state.TCP, At: endpointNo(i), Sure: sure, Since: since}, m, s.now)
 	}
 	list := s.d.Suspects(web)
 	if len(list) != 2 || list[0].Fault != probe.Refused || list[1].Fault != probe.NoAnswer || list[0].Since != since {

@@ -7,41 +7,50 @@ import (
 	"time"
 )
 
-// Line has values wait until they are asked. Each namespace has a queue of its own, a rate, and a part of the room for those
-// that are being asked at the same time. What the limits do not allow is late. Namespaces have turns.
+// Line has values wait until they are asked. In each lane, each namespace has a queue of its own, a rate, and a part of the room
+// for those that are being asked at the same time. What the limits do not allow is late. Namespaces have turns.
 type Line[V any] struct {
 	cost    func(V) time.Duration
-	rates   *Rates
-	asking  *Room
-	waiting map[string]*entries[V] // by namespace
+	waiting map[payer]*entries[V]
 }
 
-// NewLine returns an empty line. The room is for values that are being asked. A question has a cost, which the rates bound.
-func NewLine[V any](asking *Room, rates *Rates, cost func(V) time.Duration) Line[V] {
-	return Line[V]{cost: cost, rates: rates, asking: asking, waiting: map[string]*entries[V]{}}
+// Lane has the limits of some values of a line: how many are being asked, and what their questions may cost.
+type Lane struct {
+	Asking *Room
+	Rates  *Rates
+}
+
+// payer is at whose expense a value is asked.
+type payer struct {
+	lane      *Lane
+	namespace string
+}
+
+// NewLine returns an empty line. A question has a cost, which rates bound.
+func NewLine[V any](cost func(V) time.Duration) Line[V] {
+	return Line[V]{cost: cost, waiting: map[payer]*entries[V]{}}
 }
 
 // Put has an entry wait for a time, at the expense of a namespace. One that is being asked does not wait.
-func (l *Line[V]) Put(e *Entry[V], namespace string, at time.Time) {
+func (l *Line[V]) Put(e *Entry[V], lane *Lane, namespace string, at time.Time) {
 	if e.asked {
 		return
 	}
-	q := l.waiting[namespace]
-	if q == nil {
-		q = &entries[V]{}
-		l.waiting[namespace] = q
-	}
 	e.Leave()
-	e.queue, e.namespace, e.at = q, namespace, at
-	heap.Push(q, e)
+	e.payer, e.at = payer{lane, namespace}, at
+	if e.queue = l.waiting[e.payer]; e.queue == nil {
+		e.queue = &entries[V]{}
+		l.waiting[e.payer] = e.queue
+	}
+	heap.Push(e.queue, e)
 }
 
 // Due returns the values whose time has come. Each is being asked until Ended.
 func (l *Line[V]) Due(now time.Time) (list []V) {
-	namespaces := slices.Collect(maps.Keys(l.waiting)) // in no order: none is always the first
-	for len(namespaces) > 0 {
-		namespaces = slices.DeleteFunc(namespaces, func(namespace string) bool {
-			v, some := l.take(namespace, now)
+	payers := slices.Collect(maps.Keys(l.waiting)) // in no order: none is always the first
+	for len(payers) > 0 {
+		payers = slices.DeleteFunc(payers, func(p payer) bool {
+			v, some := l.take(p, now)
 			if some {
 				list = append(list, v)
 			}
@@ -51,18 +60,18 @@ func (l *Line[V]) Due(now time.Time) (list []V) {
 	return list
 }
 
-// take returns the next value of a namespace; false: its time has not come, or the limits do not allow it.
-func (l *Line[V]) take(namespace string, now time.Time) (v V, some bool) {
-	q := *l.waiting[namespace]
+// take returns the next value of a namespace in a lane; false: its time has not come, or the limits do not allow it.
+func (l *Line[V]) take(p payer, now time.Time) (v V, some bool) {
+	q := *l.waiting[p]
 	if len(q) == 0 {
-		delete(l.waiting, namespace)
+		delete(l.waiting, p)
 		return v, false
 	}
 	e := q[0]
-	if now.Before(e.at) || l.asking.Full(namespace) || !l.rates.Take(namespace, l.cost(e.Value), now) {
+	if now.Before(e.at) || p.lane.Asking.Full(p.namespace) || !p.lane.Rates.Take(p.namespace, l.cost(e.Value), now) {
 		return v, false
 	}
-	l.asking.Take(namespace)
+	p.lane.Asking.Take(p.namespace)
 	e.Leave()
 	e.asked = true
 	return e.Value, true
@@ -71,25 +80,25 @@ func (l *Line[V]) take(namespace string, now time.Time) (v V, some bool) {
 // Ended notes that a value is not being asked any more.
 func (l *Line[V]) Ended(e *Entry[V]) {
 	e.asked = false
-	l.asking.Leave(e.namespace)
+	e.payer.lane.Asking.Leave(e.payer.namespace)
 }
 
-// Counts returns how many values wait, and how many are being asked.
-func (l *Line[V]) Counts() (waiting, asking int) {
+// Waiting returns how many values wait.
+func (l *Line[V]) Waiting() (n int) {
 	for _, q := range l.waiting {
-		waiting += len(*q)
+		n += len(*q)
 	}
-	return waiting, l.asking.used
+	return n
 }
 
 // Entry is the place of a value in a line, which owner and line share. The zero value does not wait.
 type Entry[V any] struct {
-	Value     V
-	queue     *entries[V]
-	at        time.Time
-	index     int
-	namespace string // that asks, or asked last
-	asked     bool   // it is being asked, and does not wait
+	Value V
+	queue *entries[V]
+	at    time.Time
+	index int
+	payer payer // the latest one
+	asked bool  // it is being asked, and does not wait
 }
 
 // Asked reports whether an entry is being asked.

@@ -12,23 +12,23 @@ var start = time.Unix(1_000_000, 0)
 
 // TestOrder: values come in the order of their times, which may change; an entry waits once at most.
 func TestOrder(t *testing.T) {
-	l := NewLine(NewRoom(9, 1), NewRates(0, 1, time.Hour), func(int) time.Duration { return 0 })
+	l, lane := NewLine(func(int) time.Duration { return 0 }), &Lane{NewRoom(9, 1), NewRates(0, 1, time.Hour)}
 	entries := make([]Entry[int], 5)
 	for i, at := range []int{4, 2, 3, 1, 5} {
 		entries[i].Value = at
-		l.Put(&entries[i], "shop", start.Add(time.Duration(at)))
+		l.Put(&entries[i], lane, "shop", start.Add(time.Duration(at)))
 	}
-	l.Put(&entries[3], "shop", start.Add(6)) // 1 becomes the last one
+	l.Put(&entries[3], lane, "shop", start.Add(6)) // 1 becomes the last one
 	entries[2].Leave()
 	entries[2].Leave()
-	l.Put(&entries[4], "other", start)
+	l.Put(&entries[4], lane, "other", start)
 	for i, want := range [][]int{{5}, {2}, {4, 1}} {
 		if got := l.Due(start.Add([]time.Duration{1, 2, time.Hour}[i])); !slices.Equal(got, want) {
 			t.Errorf("%d: %v, want %v", i, got, want)
 		}
 	}
-	l.Put(&entries[0], "shop", start)
-	if waiting, asking := l.Counts(); waiting != 0 || asking != 4 || entries[0].queue != nil {
+	l.Put(&entries[0], lane, "shop", start)
+	if waiting, asking := l.Waiting(), lane.Asking.used; waiting != 0 || asking != 4 || entries[0].queue != nil {
 		t.Errorf("%d wait, %d are asked; the one that is asked waits: %+v", waiting, asking, entries[0])
 	}
 }
@@ -93,19 +93,19 @@ func TestRates(t *testing.T) {
 
 // TestLineForgets: a namespace of which nothing waits any more stays in no memory.
 func TestLineForgets(t *testing.T) {
-	l := NewLine(NewRoom(10, 2), NewRates(0, 1, time.Second), func(int) time.Duration { return 0 })
+	l, lane := NewLine(func(int) time.Duration { return 0 }), &Lane{NewRoom(10, 2), NewRates(0, 1, time.Second)}
 	e := &Entry[int]{Value: 7}
-	l.Put(e, "a", start)
+	l.Put(e, lane, "a", start)
 	if got := l.Due(start); !slices.Equal(got, []int{7}) {
 		t.Fatalf("due: %v", got)
 	}
-	if waiting, asking := l.Counts(); waiting != 0 || asking != 1 || len(l.waiting) != 0 {
+	if waiting, asking := l.Waiting(), lane.Asking.used; waiting != 0 || asking != 1 || len(l.waiting) != 0 {
 		t.Errorf("%d wait, %d are asked, of %d namespaces", waiting, asking, len(l.waiting))
 	}
-	l.Put(e, "a", start) // it is being asked, and does not wait
+	l.Put(e, lane, "a", start) // it is being asked, and does not wait
 	l.Ended(e)
-	l.Put(e, "b", start)
-	if waiting, asking := l.Counts(); waiting != 1 || asking != 0 {
+	l.Put(e, lane, "b", start)
+	if waiting, asking := l.Waiting(), lane.Asking.used; waiting != 1 || asking != 0 {
 		t.Errorf("%d wait, %d are asked", waiting, asking)
 	}
 }
