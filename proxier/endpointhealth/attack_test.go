@@ -114,18 +114,18 @@ func suspectThousand(t *testing.T, folder string, share float64) {
 	w := newWorld(t, func(o *Options) {
 		o.Settings.Manifests, o.Cost = folder, func(state.CheckKind) time.Duration { return cost }
 	})
-	w.suspects.Reaches = func(*checks.Suspect) bool { return false }
+	w.checks.Reaches = func(*checks.Suspect) bool { return false }
 	const many = 1024 // fewer than as many as a namespace can have
 	w.checks.Set(state.Name{Namespace: "bank", Name: "web"}, checks.Active, tcpCheck(), []probe.Target{target(0)}, nil, start)
 	for i := range many {
-		w.suspects.Suspect(numbered(i, 80), checks.Unanswered, []checks.Member{{Service: web}}, start)
+		w.checks.Suspect(numbered(i, 80), checks.Unanswered, []checks.Member{{Service: web}}, start)
 	}
 	inquiries, asked := 0, 0
 	for now := start; now.Before(start.Add(seconds * time.Second)); now = now.Add(checkPause) {
-		for list := w.suspects.Due(now); len(list) > 0; list = w.suspects.Due(now) {
+		for list := w.checks.Due(now); len(list) > 0; list = w.checks.Due(now) {
 			for _, q := range list {
 				if q.Doubts != nil {
-					w.suspects.Witnessed(checks.SomeAnswer, now)
+					w.checks.Witnessed(checks.SomeAnswer, now)
 					continue
 				}
 				if q.Purpose == checks.Active {
@@ -134,7 +134,7 @@ func suspectThousand(t *testing.T, folder string, share float64) {
 					continue
 				}
 				inquiries++
-				w.suspects.Answered(q, probe.Answer{Fault: probe.Refused}, now)
+				w.checks.Answered(q, probe.Answer{Fault: probe.Refused}, now)
 			}
 		}
 	}
@@ -261,13 +261,13 @@ func TestLargeServiceUnderSuspicion(t *testing.T) {
 	}
 	w.walker.findMembers(unknown)
 	for at, members := range unknown {
-		w.suspects.Suspect(at, checks.Unanswered, members, began)
+		w.checks.Suspect(at, checks.Unanswered, members, began)
 	}
 	for range 3 {
 		svc, list := write("second")
 		w.Set(svc, list, nil)
 	}
-	if n := len(w.suspects.Suspects(state.Name{Namespace: "tenant", Name: "second"})); n != suspected {
+	if n := len(w.checks.Suspects(state.Name{Namespace: "tenant", Name: "second"})); n != suspected {
 		t.Fatalf("the second Service has %d endpoints under suspicion, want %d", n, suspected)
 	}
 	if took := time.Since(began); took > 10*time.Second {
@@ -302,7 +302,7 @@ func TestManyPorts(t *testing.T) {
 			w.walker.witnesses(nil)
 			best = min(best, time.Since(began))
 		}
-		if len(w.suspects.Suspects(state.Name{})) != 1 {
+		if len(w.checks.Suspects(state.Name{})) != 1 {
 			t.Fatal("nothing is under suspicion")
 		}
 		return best
@@ -347,32 +347,32 @@ func TestSuspicionsOfManyNamespaces(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Cost = func(state.CheckKind) time.Duration { return cost } })
 	for i := range namespaces * each {
 		name := state.Name{Namespace: fmt.Sprint("evil-", i%namespaces), Name: "web"}
-		w.suspects.Suspect(numbered(i, 80), checks.Unanswered, []checks.Member{{Service: name}}, start)
+		w.checks.Suspect(numbered(i, 80), checks.Unanswered, []checks.Member{{Service: name}}, start)
 	}
 	var asked []time.Time // the endpoint of the other tenant
 	late, bank, victim := start.Add(seconds*time.Second/2), state.Name{Namespace: "bank", Name: "web"}, numbered(60_000, 80)
 	inquiries := 0
 	for now := start; now.Before(start.Add(seconds * time.Second)); now = now.Add(checkPause) {
 		if now.Equal(late) {
-			w.suspects.Suspect(victim, checks.Unanswered, []checks.Member{{Service: bank}}, now)
+			w.checks.Suspect(victim, checks.Unanswered, []checks.Member{{Service: bank}}, now)
 		}
-		for list := w.suspects.Due(now); len(list) > 0; list = w.suspects.Due(now) {
+		for list := w.checks.Due(now); len(list) > 0; list = w.checks.Due(now) {
 			for _, q := range list {
 				answer := probe.NoFault // and a client raises the suspicion again
 				switch {
 				case q.Doubts != nil:
-					w.suspects.Witnessed(checks.SomeAnswer, now)
+					w.checks.Witnessed(checks.SomeAnswer, now)
 					continue
 				case q.At == victim:
 					asked, answer = append(asked, now), probe.Refused
 				}
 				inquiries++
-				w.suspects.Answered(q, probe.Answer{Fault: answer}, now)
+				w.checks.Answered(q, probe.Answer{Fault: answer}, now)
 			}
 		}
 		for i := range namespaces * each {
 			name := state.Name{Namespace: fmt.Sprint("evil-", i%namespaces), Name: "web"}
-			w.suspects.Suspect(numbered(i, 80), checks.Unanswered, []checks.Member{{Service: name}}, now)
+			w.checks.Suspect(numbered(i, 80), checks.Unanswered, []checks.Member{{Service: name}}, now)
 		}
 	}
 	if spent := time.Duration(inquiries) * cost; spent > seconds*time.Second/8 || spent < seconds*time.Second/12 {
@@ -458,7 +458,7 @@ func TestNotAsked(t *testing.T) {
 		t.Errorf("%d lines say so:\n%s", n, &log)
 	}
 	suspicions := func(now time.Time) (list []checks.Question) {
-		for _, q := range w.suspects.Due(now) {
+		for _, q := range w.checks.Due(now) {
 			if q.Purpose == checks.Suspicion {
 				list = append(list, q)
 				continue
@@ -473,7 +473,7 @@ func TestNotAsked(t *testing.T) {
 		if len(due) != 1 || due[0].At != at(1) {
 			t.Fatalf("due are %v, want the question to %s", due, at(1))
 		}
-		w.suspects.Answered(due[0], probe.Answer{Fault: probe.OtherFault}, w.now)
+		w.checks.Answered(due[0], probe.Answer{Fault: probe.OtherFault}, w.now)
 		if again := suspicions(w.now.Add(time.Second / 2)); len(again) > 0 {
 			t.Errorf("asked again at once: %v", again)
 		}

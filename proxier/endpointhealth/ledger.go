@@ -29,7 +29,7 @@ func paceOf(endpoints int) time.Duration {
 // the next process. The caller of all methods but save holds a lock.
 type ledger struct {
 	*Options
-	suspects *checks.Detector
+	checks   *checks.Detector
 	services map[state.Name]*watched
 	behind   map[state.Name]bool // Services whose health the store may not have
 	queue    []state.Name        // the same, in the order in which they wait
@@ -112,7 +112,7 @@ func (l *ledger) reaches(s *checks.Suspect) bool {
 
 // update finds out the health of a Service, and reports whether it has changed.
 func (l *ledger) update(is *watched, now time.Time) bool {
-	health := l.suspects.Health(&is.Pool, is.published, now)
+	health := l.checks.Health(&is.Pool, is.published, now)
 	if is.recalled || slices.Equal(health, is.published) {
 		return false
 	}

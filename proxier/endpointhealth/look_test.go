@@ -29,13 +29,13 @@ func TestLook(t *testing.T) {
 	w := newWorld(t, notice)
 	w.serve(&state.Service{Name: web}, []netip.AddrPort{at(1), at(2)}, nil)
 	w.notice()
-	if list := w.suspects.Suspects(web); len(list) != 0 { // refusals count only for those who want it
+	if list := w.checks.Suspects(web); len(list) != 0 { // refusals count only for those who want it
 		t.Errorf("under suspicion: %+v", list)
 	}
 	w.serve(&state.Service{Name: web, Outliers: state.OutlierDetection{Refusals: true}}, []netip.AddrPort{at(1), at(2)}, nil)
 	w.kernel.seen = nil
 	w.notice()
-	if list := w.suspects.Suspects(web); len(list) != 1 || list[0].At != at(1) || list[0].Reason != checks.Refusing || asked != 2 {
+	if list := w.checks.Suspects(web); len(list) != 1 || list[0].At != at(1) || list[0].Reason != checks.Refusing || asked != 2 {
 		t.Errorf("under suspicion: %+v; asked %d times", list, asked)
 	}
 	w = newWorld(t, func(o *Options) { notice(o); checksOnly(o) })

@@ -29,11 +29,10 @@ type Monitor struct {
 	walker   *walker
 	reporter *reporter
 
-	mu       sync.Mutex // guards what follows
-	suspects *checks.Detector
-	checks   *checks.Checker // also those of the suspects
-	ledger   *ledger
-	report   Report
+	mu     sync.Mutex // guards what follows
+	checks *checks.Detector
+	ledger *ledger
+	report Report
 }
 
 // New returns a Monitor. It writes the failures that the previous process saved into the store.
@@ -47,12 +46,11 @@ func New(o Options) *Monitor {
 		reporter: &reporter{Options: &o, episodes: map[Episode]time.Time{}}, kernel: &kernel{permit: granted},
 		walker: &walker{permit: granted, sought: report.Lately{}, wanted: map[string]bool{}},
 	}
-	m.checks = checks.New(checks.Options{
-		Terms: termsOf(&o), Jitter: rand.Float64, Changed: m.ledger.touch,
+	m.checks = checks.NewDetector(checks.Options{
+		Terms: termsOf(&o), Jitter: rand.Float64, Changed: m.ledger.touch, Doubt: m.walker.wantSiblings, Reaches: m.ledger.reaches,
 		Note: func(n checks.Note) { m.report.Notes = append(m.report.Notes, n) },
 	})
-	m.suspects = checks.NewDetector(m.checks)
-	m.suspects.Doubt, m.suspects.Reaches, m.ledger.suspects = m.walker.wantSiblings, m.ledger.reaches, m.suspects
+	m.ledger.checks = m.checks
 	return m
 }
 
@@ -89,7 +87,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 func (m *Monitor) pause() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if all, _ := m.checks.Counts(); all == 0 && m.suspects.Idle() {
+	if all, _ := m.checks.Counts(); all == 0 && m.checks.Idle() {
 		return noticePeriod
 	}
 	return checkPause
@@ -117,7 +115,7 @@ func (m *Monitor) suspect(list []Suspicion) {
 	unknown := map[netip.AddrPort][]checks.Member{}
 	m.mu.Lock()
 	for _, s := range list {
-		if !m.suspects.Knows(s.Endpoint) {
+		if !m.checks.Knows(s.Endpoint) {
 			unknown[s.Endpoint] = nil
 		}
 	}
@@ -133,7 +131,7 @@ func (m *Monitor) suspect(list []Suspicion) {
 		if s.Refusing {
 			reason = checks.Refusing
 		}
-		m.suspects.Suspect(s.Endpoint, reason, unknown[s.Endpoint], now)
+		m.checks.Suspect(s.Endpoint, reason, unknown[s.Endpoint], now)
 	}
 }
 
@@ -144,7 +142,7 @@ func (m *Monitor) suspectSiblings() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for at, members := range found {
-		m.suspects.Suspect(at, checks.SameNode, members, now)
+		m.checks.Suspect(at, checks.SameNode, members, now)
 	}
 }
 
@@ -152,7 +150,7 @@ func (m *Monitor) suspectSiblings() {
 func (m *Monitor) ask(ctx context.Context) {
 	now := time.Now()
 	m.mu.Lock()
-	questions := m.suspects.Due(now)
+	questions := m.checks.Due(now)
 	m.mu.Unlock()
 	for _, q := range questions {
 		if q.Doubts != nil {
@@ -187,7 +185,7 @@ func (m *Monitor) answered(q checks.Question, a probe.Answer) {
 func (m *Monitor) witnessed(w checks.Witnesses) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.suspects.Witnessed(w, time.Now())
+	m.checks.Witnessed(w, time.Now())
 }
 
 // publish writes the health of Services that may have changed into the store.
@@ -216,7 +214,7 @@ func (m *Monitor) tell() {
 	m.mu.Lock()
 	r := m.report
 	m.report = Report{OnBackups: r.OnBackups}
-	r.left, m.suspects.Left = m.suspects.Left, 0
+	r.left, m.checks.Left = m.checks.Left, 0
 	if len(r.Notes)+len(r.Moves) > 0 {
 		r.Statuses = suspects(m.ledger, state.Name{})
 	}
@@ -253,8 +251,8 @@ func (m *Monitor) Set(svc *state.Service, list []*state.Slice, choices []plan.Ch
 	if svc.Outliers.Refusals && m.detects() {
 		m.kernel.refusals.Store(true)
 	}
-	if !m.suspects.Idle() {
-		m.suspects.Refresh(name, m.walker.members(svc, list, m.suspects.Has), now)
+	if !m.checks.Idle() {
+		m.checks.Refresh(name, m.walker.members(svc, list, m.checks.Has), now)
 	}
 	watch := m.Watches(svc) || len(choices) > 0
 	if !watch && m.ledger.services[name] == nil {
@@ -301,7 +299,7 @@ func (m *Monitor) Remove(name state.Name) {
 	defer m.mu.Unlock()
 	now := time.Now()
 	m.permit.serve(name, nil)
-	m.suspects.Refresh(name, nil, now)
+	m.checks.Refresh(name, nil, now)
 	if is := m.ledger.services[name]; is != nil {
 		m.chosen(is, nil, now)
 		m.setQuestions(is, now)
@@ -355,7 +353,7 @@ func (m *Monitor) restore(svc *state.Service, is *watched, list []*state.Slice, 
 			m.checks.Restore(is.Checks[c], f, now)
 		}
 		if member, found := members[f.At]; found && is.Ejects && f.Protocol == state.TCP {
-			m.suspects.Recall(f, member, now)
+			m.checks.Recall(f, member, now)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func (w *world) settle(name state.Name) []netip.AddrPort {
 		w.now = w.now.Add(time.Minute)
 		now := w.now
 		w.mu.Lock()
-		questions := w.suspects.Due(now)
+		questions := w.checks.Due(now)
 		w.mu.Unlock()
 		for _, q := range questions {
 			if q.Doubts != nil {
@@ -208,7 +208,7 @@ func TestModes(t *testing.T) {
 		delete(w.answers, at(1))
 		w.wants("when it answers again", w.settle(tt.name), at(1), at(2), near(1))
 		w.Remove(tt.name)
-		if looks := w.looks(); len(w.ledger.services)+looks+len(w.suspects.Suspects(state.Name{})) > 0 {
+		if looks := w.looks(); len(w.ledger.services)+looks+len(w.checks.Suspects(state.Name{})) > 0 {
 			t.Errorf("%s is gone, and something stays", tt.name)
 		}
 	}

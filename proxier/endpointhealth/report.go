@@ -251,7 +251,7 @@ func (s Status) Compare(o Status) int {
 // suspects describes the endpoints of a Service under suspicion, with what its plan makes of them; those of all Services if it has no
 // name.
 func suspects(l *ledger, of state.Name) (list []Status) {
-	for _, r := range l.suspects.Suspects(of) {
+	for _, r := range l.checks.Suspects(of) {
 		s, why := Status{Suspect: r, Protocol: state.TCP, State: StateSuspected}, checks.Observed
 		if is := l.services[r.Service]; is != nil && is.Ejects {
 			i, found := checks.Find(is.Choices, state.TCP, r.At)
@@ -261,7 +261,7 @@ func suspects(l *ledger, of state.Name) (list []Status) {
 		}
 		if r.Down {
 			if s.State = StateFailed; !s.Ejected {
-				s.Hold = cmp.Or(s.Hold, l.suspects.Withheld(&r), why)
+				s.Hold = cmp.Or(s.Hold, l.checks.Withheld(&r), why)
 			}
 		}
 		list = append(list, s)

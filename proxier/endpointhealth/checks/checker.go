@@ -38,6 +38,10 @@ type Options struct {
 	Jitter  func() float64   // a number from 0 to 1; it spreads questions over time
 	Changed func(state.Name) // what is known of the endpoints of the Service
 	Note    func(Note)
+	// Doubt is called with the node of an endpoint that gave clients no answer, and again when it gives no answer to the first
+	// question either (asked). Reaches reports whether no network policy keeps this node away from an endpoint.
+	Doubt   func(node string, asked bool, now time.Time)
+	Reaches func(*Suspect) bool
 }
 
 // Checker decides who is asked when, counts the answers, and finds out who answers. A check lives like this, whatever its purpose:

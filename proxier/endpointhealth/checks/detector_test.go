@@ -36,12 +36,12 @@ func calmDetector() *detector { return detectorWith(func() float64 { return 0 })
 
 func detectorWith(jitter func() float64) *detector {
 	d := &detector{doubts: map[bool][]string{}, changed: map[state.Name]bool{}, before: map[state.Name]state.Health{}}
-	d.Detector = NewDetector(New(Options{
+	d.Detector = NewDetector(Options{
 		Terms: termsWith(0), Jitter: jitter, Changed: func(name state.Name) { d.changed[name] = true },
-		Note: func(n Note) { d.notes = append(d.notes, n) },
-	}))
-	d.Doubt = func(node string, asked bool, _ time.Time) { d.doubts[asked] = append(d.doubts[asked], node) }
-	d.Reaches = func(*Suspect) bool { return d.reached }
+		Note:    func(n Note) { d.notes = append(d.notes, n) },
+		Doubt:   func(node string, asked bool, _ time.Time) { d.doubts[asked] = append(d.doubts[asked], node) },
+		Reaches: func(*Suspect) bool { return d.reached },
+	})
 	return d
 }
 

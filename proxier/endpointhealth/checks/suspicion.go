@@ -81,11 +81,7 @@ func (s *Suspect) begin(calm bool, now time.Time) {
 // writes about the endpoint of another changes nothing for the other.
 type Detector struct {
 	*Checker
-	// Doubt is called with the node of an endpoint that gave clients no answer, and again when it gives no answer to the first
-	// question either (asked). Reaches reports whether no network policy keeps this node away from an endpoint.
-	Doubt   func(node string, asked bool, now time.Time)
-	Reaches func(*Suspect) bool
-	Left    int // suspicions that found no room; the caller takes them away
+	Left int // suspicions that found no room; the caller takes them away
 
 	services map[state.Name]*suspects
 	tracked  map[netip.AddrPort][]*Suspect
@@ -102,9 +98,9 @@ type suspects struct {
 }
 
 // NewDetector returns a Detector that suspects nobody.
-func NewDetector(c *Checker) *Detector {
-	d := &Detector{Checker: c, services: map[state.Name]*suspects{}, tracked: map[netip.AddrPort][]*Suspect{}, addrs: map[netip.Addr]int{}}
-	c.judge = d.judge
+func NewDetector(o Options) *Detector {
+	d := &Detector{Checker: New(o), services: map[state.Name]*suspects{}, tracked: map[netip.AddrPort][]*Suspect{}, addrs: map[netip.Addr]int{}}
+	d.Checker.judge = d.judge
 	return d
 }
 
@@ -139,7 +135,7 @@ func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, n
 		}
 		s.begin(false, now)
 		s.doubted, s.Reason = again, reason
-		d.hurry(s, now)
+		s.next = now.Add(-longestPause) // before the failed ones, which wait to return
 		d.wait(s.of)
 		d.note(SuspicionBegan, s, now)
 		if reason == Unanswered {
@@ -147,9 +143,6 @@ func (d *Detector) Suspect(at netip.AddrPort, reason Reason, members []Member, n
 		}
 	}
 }
-
-// hurry has an endpoint asked at once, before the failed ones, which wait to return.
-func (d *Detector) hurry(s *Suspect, now time.Time) { s.next = now.Add(-longestPause) }
 
 // track begins to track an endpoint; false: there is no room.
 func (d *Detector) track(s *Suspect) bool {
@@ -303,7 +296,7 @@ func (d *Detector) bad(s *Suspect, turns bool, now time.Time) {
 			d.witness.wanted = true // with the first bad answer, so that both questions take time together
 		}
 		if !turns {
-			if d.hurry(s, now); s.Reason == Unanswered && (s.Fault == probe.NoAnswer || s.Fault == probe.NoRoute) {
+			if s.next = now.Add(-longestPause); s.Reason == Unanswered && (s.Fault == probe.NoAnswer || s.Fault == probe.NoRoute) {
 				d.Doubt(s.Word.Node, true, now)
 			}
 			return
