@@ -32,7 +32,7 @@ func TestLeftOutOnce(t *testing.T) {
 	looksFor := func(what string, want ...byte) {
 		t.Helper()
 		s := tr.LeftOut(slices.Collect(maps.Keys(tr.WaitingLeftOut()))...)
-		if len(want) > 0 != (len(s.unanswered.at) == 2) {
+		if len(want) > 0 != (len(s.unanswered.made()) == 2) {
 			t.Fatalf("%s: %v", what, s.unanswered)
 		}
 		for i := byte(1); i < 5; i++ {

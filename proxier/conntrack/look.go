@@ -121,39 +121,28 @@ func (l *looks) Look(now time.Time) (namespaces map[string]bool, next time.Time)
 }
 
 // take lists where some namespaces have connections to look for. Those that are found there are counted by namespace.
-func (l *looks) take(found map[string]*int) map[Frontend]target {
-	targets := make(map[Frontend]target, len(l.waiting))
+func (l *looks) take(found map[string]*int) (list []suspects) {
 	l.taken = make(map[state.Name]*look, len(l.waiting))
 	for n, w := range l.waiting {
 		of, is := found[n.Namespace], cmp.Or(l.known[n], &known{})
 		if of == nil || !l.open {
 			continue
 		}
-		for _, f := range w.gone {
-			if _, served := targets[f]; !served {
-				targets[f] = target{removed: true, look: w, found: of}
-			}
-		}
-		for _, f := range is.frontends {
-			targets[f] = target{look: w, found: of}
-		}
+		list = append(list, suspects{is.frontends, target{look: w, found: of}}, suspects{w.gone, target{removed: true, look: w, found: of}})
 		w.slices, w.listed, w.suspects, w.taken, w.again, l.taken[n] = is.slices, nil, nil, len(w.gone), false, w
 	}
-	return targets
+	return list
 }
 
 // takeLeftOut lists the frontends of Services with endpoints that were left out.
-func (l *looks) takeLeftOut(found map[string]*int) map[Frontend]target {
-	targets := map[Frontend]target{}
+func (l *looks) takeLeftOut(found map[string]*int) (list []suspects) {
 	for n := range l.leftOut {
-		for _, f := range l.known[n].frontends {
-			if of := found[n.Namespace]; of != nil && f.TCP {
-				targets[f] = target{leftOut: l.known[n].leftOut, found: of}
-			}
+		if of := found[n.Namespace]; of != nil {
+			list = append(list, suspects{l.known[n].frontends, target{leftOut: l.known[n].leftOut, found: of}})
 		}
 	}
 	l.emptied = found
-	return targets
+	return list
 }
 
 // done records that the connections are deleted that take or takeLeftOut listed last, at a revision.

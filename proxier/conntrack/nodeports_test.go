@@ -61,7 +61,7 @@ func TestNodePortAddressesChange(t *testing.T) {
 			}
 			tr.Done()
 			if s := tr.all(); !s.Empty() || tr.removed != 0 {
-				t.Errorf("after the cleaning, %d frontends are looked at, and %d count as removed", len(s.targets.at), tr.removed)
+				t.Errorf("after the cleaning, %d frontends are looked at, and %d count as removed", len(s.targets.made()), tr.removed)
 			}
 		})
 	}
@@ -77,8 +77,8 @@ func TestAnotherAddressGoes(t *testing.T) {
 		tr.Set(name("other"), service(addr+":30053>10.0.0.2:53"))
 		settle(tr)
 		tr.Set(name("other"), nil)
-		if s := tr.all(); len(s.targets.at) != want {
-			t.Errorf("%s is gone: %d frontends are looked at, want %d", addr, len(s.targets.at), want)
+		if s := tr.all(); len(s.targets.made()) != want {
+			t.Errorf("%s is gone: %d frontends are looked at, want %d", addr, len(s.targets.made()), want)
 		}
 	}
 }

@@ -21,9 +21,48 @@ type Stale struct {
 }
 
 // index finds what is known of the frontend to which a flow goes. What is not settled gives way to others at the same place.
+// A cleaning makes it of the lists when it asks first: one tenant can have 250,000 frontends, and the loop must not wait for that.
 type index struct {
+	single []suspect
+	alike  []suspects
 	at     map[Frontend]target
 	ranges map[Frontend]rangesAt // by Frontend.allPorts
+}
+
+// suspect is a frontend that may have stale flows.
+type suspect struct {
+	Frontend
+	target
+}
+
+// suspects are several of which the same is known.
+type suspects struct {
+	frontends []Frontend
+	target
+}
+
+// fill makes the index of the lists.
+func (x *index) fill() {
+	if x.at != nil {
+		return
+	}
+	at := make(map[Frontend]target, len(x.single))
+	add := func(f Frontend, t target) {
+		if before, known := at[f]; !known || before.removed {
+			at[f] = t
+		}
+	}
+	for _, of := range x.single {
+		add(of.Frontend, of.target)
+	}
+	for _, of := range x.alike {
+		for _, f := range of.frontends {
+			if f.TCP || of.look != nil { // endpoints are left out of TCP alone
+				add(f, of.target)
+			}
+		}
+	}
+	*x = indexOf(at)
 }
 
 // rangesAt are ranges in the order of their first ports: a tenant can have thousands. Of those that are settled, only one has
@@ -80,6 +119,7 @@ func (x *index) within(to Frontend) (found Frontend, ok bool) {
 // find returns what is known, and the flow as that describes it. What is not settled gives way to a node port, and then to a
 // range. Node ports exist only at the given addresses; at another address, the same port belongs to another program.
 func (x *index) find(f Flow, nodePortAddrs map[netip.Addr]bool) (v target, is Flow, ok bool) {
+	x.fill()
 	to := Frontend{Addr: f.Dst.Addr(), Port: f.Dst.Port(), Family: state.FamilyOf(f.Dst.Addr()), TCP: f.TCP, SCTP: f.SCTP}
 	v, ok = x.at[to]
 	if (!ok || v.removed) && nodePortAddrs[to.Addr] {
@@ -100,10 +140,9 @@ func (x *index) find(f Flow, nodePortAddrs map[netip.Addr]bool) (v target, is Fl
 // target is a frontend that may have stale flows.
 type target struct {
 	removed bool
-	by      engine           // who serves it
-	good    []netip.AddrPort // endpoints whose flows stay, sorted
-	limited bool             // to clients of the sources, which are sorted and disjoint
-	sources []netip.Prefix
+	by      engine   // who serves it
+	limited bool     // to the sources of the port
+	port    *udpPort // that serves it
 	// Of connections without an answer, those to endpoints that are left out are deleted, or those that the look finds.
 	leftOut []netip.AddrPort // sorted
 	look    *look            // nil: leftOut counts
@@ -131,6 +170,7 @@ const flowsOfWalk = 5000
 // unansweredFilters find the connections of a family that have no answer. The kernel walks over its whole table for each, so that
 // there is none for a protocol without need.
 func (s *Stale) unansweredFilters(family state.Family) (list []filter) {
+	s.unanswered.fill()
 	for f := range s.unanswered.at {
 		of := filter{protocol: unix.IPPROTO_TCP, mask: statusSeenReply, partial: true}
 		if f.SCTP {
@@ -145,6 +185,7 @@ func (s *Stale) unansweredFilters(family state.Family) (list []filter) {
 
 // frontends lists the frontends of a family and a protocol that may have stale flows.
 func (s *Stale) frontends(family state.Family, tcp bool) (list []Frontend) {
+	s.targets.fill()
 	for f := range s.targets.at {
 		if f.Family == family && f.TCP == tcp {
 			list = append(list, f)
@@ -190,7 +231,7 @@ func contains(sorted []netip.AddrPort, at netip.AddrPort) bool {
 }
 
 func (t *target) stale(f Flow) bool {
-	good := !t.removed && contains(t.good, f.Reply)
+	good := !t.removed && contains(t.port.serving, f.Reply)
 	translated := f.Reply != f.Dst
 	if f.TCP {
 		return translated && f.DNAT && !good // others are not ours
@@ -214,6 +255,9 @@ func (t *target) stale(f Flow) bool {
 
 // admits reports whether the source ranges let a client in.
 func (t *target) admits(client netip.Addr) bool {
-	i, first := slices.BinarySearchFunc(t.sources, client, func(r netip.Prefix, a netip.Addr) int { return r.Addr().Compare(a) })
-	return !t.limited || first || i > 0 && t.sources[i-1].Contains(client)
+	if !t.limited {
+		return true
+	}
+	i, first := slices.BinarySearchFunc(t.port.sources, client, func(r netip.Prefix, a netip.Addr) int { return r.Addr().Compare(a) })
+	return first || i > 0 && t.port.sources[i-1].Contains(client)
 }

@@ -82,7 +82,13 @@ func settle(t *Tracker) {
 }
 
 // Empty reports whether there is nothing to look for.
-func (s *Stale) Empty() bool { return len(s.targets.at)+len(s.unanswered.at) == 0 }
+func (s *Stale) Empty() bool { return len(s.targets.made())+len(s.unanswered.made()) == 0 }
+
+// made is the index of the lists.
+func (x *index) made() map[Frontend]target {
+	x.fill()
+	return x.at
+}
 
 // all is Stale for all namespaces.
 func (t *Tracker) all() Stale { return t.Stale(t.Waiting()...) }

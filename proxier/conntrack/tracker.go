@@ -44,11 +44,12 @@ type Tracker struct {
 
 // tracked is what a Tracker knows of a frontend.
 type tracked struct {
-	port    *udpPort      // that serves it; nil: it was removed
-	by      engine        // who serves it
-	limited bool          // to the sources of the port
-	removal *int          // of the namespace that took it away last; nil: none did
-	changed atomic.Uint64 // the revision of its last change; a running cleaning reads it
+	port      *udpPort      // that serves it; nil: it was removed
+	by        engine        // who serves it
+	limited   bool          // to the sources of the port
+	forgotten bool          // the Tracker does not know it any more
+	removal   *int          // of the namespace that took it away last; nil: none did
+	changed   atomic.Uint64 // the revision of its last change; a running cleaning reads it
 }
 
 // udpPort is what a Tracker knows of a UDP port in one family.
@@ -260,6 +261,7 @@ func (t *Tracker) note(f Frontend, is *tracked, look bool, namespace string) {
 
 // forget deletes the record of a frontend that no port serves, and that a namespace changed last.
 func (t *Tracker) forget(f Frontend, is *tracked, namespace string) {
+	is.forgotten = true
 	delete(t.frontends, f)
 	delete(t.suspects[namespace], f)
 	t.endRemoval(is)
@@ -306,7 +308,7 @@ func needsLook(before, after *udpPort) bool {
 func (t *Tracker) Waiting() (namespaces []string) {
 	for namespace, list := range t.suspects {
 		for f, is := range list {
-			if t.frontends[f] == is {
+			if !is.forgotten {
 				namespaces = append(namespaces, namespace)
 				break
 			}
@@ -322,54 +324,59 @@ func (t *Tracker) Waiting() (namespaces []string) {
 // Stale returns which flows have gone stale by changes of some namespaces since their last Done. The caller calls it when the
 // kernel has everything that was Set: before that, the old rules could still make flows.
 func (t *Tracker) Stale(namespaces ...string) Stale {
-	targets, found := map[Frontend]target{}, counters(namespaces)
+	found, all := counters(namespaces), 0
+	for _, namespace := range namespaces {
+		all += len(t.suspects[namespace])
+	}
+	list := make([]suspect, 0, all)
 	for namespace, n := range found {
 		for f, is := range t.suspects[namespace] {
-			if t.frontends[f] == is {
-				targets[f] = is.target(n)
+			if !is.forgotten {
+				list = append(list, suspect{f, is.target(n)})
 			}
 		}
 	}
-	t.addSuccessors(targets)
+	list = t.addSuccessors(list)
 	t.looked, t.looking = t.revision, namespaces
-	unanswered := indexOf(t.take(found))
-	return Stale{targets: indexOf(targets), unanswered: unanswered, revision: t.revision, found: found}
+	return Stale{targets: index{single: list}, unanswered: index{alike: t.take(found)}, revision: t.revision, found: found}
 }
 
 func (is *tracked) target(found *int) target {
 	if is.port == nil {
 		return target{removed: true, changed: &is.changed, found: found}
 	}
-	return target{good: is.port.serving, limited: is.limited, sources: is.port.sources, by: is.by, changed: &is.changed, found: found}
+	return target{port: is.port, limited: is.limited, by: is.by, changed: &is.changed, found: found}
 }
 
 // addSuccessors adds the node ports, ranges and frontends in a range that may serve flows of removed frontends by now. A cleaning
 // of another namespace may have covered them already.
-func (t *Tracker) addSuccessors(targets map[Frontend]target) {
-	at := map[Frontend]bool{} // by Frontend.allPorts, where frontends were removed; true: a range
-	for f, it := range targets {
-		for _, addr := range t.addresses(f) {
-			if key := f.allPorts(addr); it.removed {
+func (t *Tracker) addSuccessors(list []suspect) []suspect {
+	removed, at := map[Frontend]bool{}, map[Frontend]bool{} // by Frontend.allPorts, where frontends were removed; true: a range
+	for i := range list {
+		if f := list[i].Frontend; list[i].removed {
+			removed[f] = true
+			for _, addr := range t.addresses(f) {
+				key := f.allPorts(addr)
 				at[key] = at[key] || f.EndPort != 0
 			}
 		}
 	}
-	if len(at) == 0 {
-		return
+	if len(removed) == 0 {
+		return list
 	}
 	for f, is := range t.frontends {
-		if _, known := targets[f]; known || is.port == nil {
+		if is.port == nil {
 			continue
 		}
 		for _, addr := range t.addresses(f) {
 			one, other := f, f
 			one.Addr, other.Addr = addr, netip.Addr{}
-			if ranges, removed := at[f.allPorts(addr)]; removed &&
-				(ranges || f.EndPort != 0 || targets[one].removed || targets[other].removed) {
-				targets[f] = is.target(new(int))
+			if ranges, some := at[f.allPorts(addr)]; some && (ranges || f.EndPort != 0 || removed[one] || removed[other]) {
+				list = append(list, suspect{f, is.target(new(int))}) // not if it is listed
 			}
 		}
 	}
+	return list
 }
 
 // addresses are those at which a frontend answers.
@@ -384,7 +391,7 @@ func (t *Tracker) addresses(f Frontend) []netip.Addr {
 func (t *Tracker) LeftOut(namespaces ...string) Stale {
 	t.looked, t.looking = t.revision, nil
 	found := counters(namespaces)
-	return Stale{unanswered: indexOf(t.takeLeftOut(found)), found: found}
+	return Stale{unanswered: index{alike: t.takeLeftOut(found)}, found: found}
 }
 
 func counters(namespaces []string) map[string]*int {
@@ -420,15 +427,16 @@ func (t *Tracker) Doubt() {
 // Done records that the last Stale or LeftOut was cleaned completely. Frontends that changed since then stay suspect.
 func (t *Tracker) Done() {
 	for _, namespace := range t.looking {
+		left := map[Frontend]*tracked{} // to delete the others takes longer
 		for f, is := range t.suspects[namespace] {
 			switch {
 			case is.changed.Load() > t.looked:
-			case is.port == nil && t.frontends[f] == is:
+				left[f] = is
+			case is.port == nil && !is.forgotten:
 				t.forget(f, is, namespace)
-			default:
-				delete(t.suspects[namespace], f)
 			}
 		}
+		t.suspects[namespace] = left
 	}
 	t.done(t.looked)
 	t.Waiting() // forgets namespaces of which nothing waits

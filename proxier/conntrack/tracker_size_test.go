@@ -124,8 +124,8 @@ func TestTenantLeavesRoomForRemovedFrontends(t *testing.T) {
 		}
 		tr.Set(name("web"), wide(3, "10.0.0.1:53"))
 		tr.Set(name("web"), nil)
-		if stale := tr.all(); tr.Forgotten() != 0 || len(stale.targets.at) != maxRemovedOfTenant+3 {
-			t.Errorf("%d frontends are looked at, want those of the other Service, too", len(stale.targets.at))
+		if stale := tr.all(); tr.Forgotten() != 0 || len(stale.targets.made()) != maxRemovedOfTenant+3 {
+			t.Errorf("%d frontends are looked at, want those of the other Service, too", len(stale.targets.made()))
 		}
 		tr.Done()
 	}
@@ -216,5 +216,25 @@ func BenchmarkFlowAmongRanges(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestLoopMakesNoIndex: what a cleaning looks up is made where nobody waits for it. The loop allocates as often for many frontends as
+// for few.
+func TestLoopMakesNoIndex(t *testing.T) {
+	for _, protocol := range []state.Protocol{state.TCP, state.UDP} {
+		allocations := func(n int) float64 {
+			tr, s := NewTracker(), wide(n, "10.0.0.1:53")
+			s.Ports[0].Protocol = protocol
+			tr.Set(name("web"), s)
+			tr.Look(time.Unix(1, 0))
+			if stale := tr.Stale("shop"); len(stale.targets.made())+len(stale.unanswered.made()) != n {
+				t.Fatalf("%s: not all of %d frontends are looked at", protocol, n)
+			}
+			return testing.AllocsPerRun(5, func() { tr.Stale("shop") })
+		}
+		if few, many := allocations(10), allocations(10_000); many > few {
+			t.Errorf("%s: %.0f allocations for 10 frontends, and %.0f for 10,000", protocol, few, many)
+		}
 	}
 }

@@ -104,7 +104,7 @@ func (c *Cleaner) start() {
 	c.retry = nil
 	urgent, next := c.urgent.ready(c.tracker.WaitingLeftOut(), now)
 	if len(urgent) > 0 {
-		c.begin(c.tracker.LeftOut(urgent...), &c.urgent)
+		c.begin(c.tracker.LeftOut, urgent, &c.urgent)
 		return
 	}
 	waiting, look := c.tracker.Look(now)
@@ -113,7 +113,7 @@ func (c *Cleaner) start() {
 	}
 	ready, later := c.share.ready(waiting, now)
 	if len(ready) > 0 {
-		c.begin(c.tracker.Stale(ready...), &c.share)
+		c.begin(c.tracker.Stale, ready, &c.share)
 		return
 	}
 	if next = earlier(earlier(next, later), look); !next.IsZero() {
@@ -121,13 +121,16 @@ func (c *Cleaner) start() {
 	}
 }
 
-func (c *Cleaner) begin(stale conntrack.Stale, own *shares) {
+func (c *Cleaner) begin(list func(namespaces ...string) conntrack.Stale, namespaces []string, own *shares) {
 	done, nodePorts := make(chan Cleaned, 1), c.nodePorts // with room, so that the goroutine never waits
+	made := threadtime.Measure()
+	stale := list(namespaces...)
+	listed := made() // a tenant with very many frontends pays for it
 	c.done, c.stale, c.own = done, stale, own
 	go func() {
 		took := threadtime.Measure()
 		results, err := c.remover.Clean(stale, nodePorts)
-		done <- Cleaned{Results: results, Err: err, Took: took()}
+		done <- Cleaned{Results: results, Err: err, Took: listed + took()}
 	}()
 }
 
