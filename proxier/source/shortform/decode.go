@@ -45,7 +45,7 @@ func Decode(text []byte) (*LoadBalancer, []Fault) {
 	if len(f.list) == 0 {
 		f.validate(&lb)
 	}
-	for i := range f.list {
+	for i := range f.list[:min(len(f.list), state.MaxProblems+1)] { // to find a line takes time; others are only counted
 		f.list[i].Line = d.Line(f.list[i].Field)
 	}
 	if len(f.list) > 0 {

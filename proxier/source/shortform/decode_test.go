@@ -2,6 +2,7 @@ package shortform
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -222,5 +223,52 @@ func TestLine(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
+// TestGrowth: four times as many of everything take about four times the memory, and make four times as many faults.
+func TestGrowth(t *testing.T) {
+	text := func(n int, port, endpoint func(i int) string) []byte {
+		var b strings.Builder
+		b.WriteString("apiVersion: verdict-proxy.github.io/v1alpha1\nkind: LoadBalancer\nmetadata: {name: a}\nspec:\n  addresses: [192.0.2.10]\n  ports:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "  - {port: %s}\n", port(i))
+		}
+		b.WriteString("  endpoints:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "  - {address: 10.0.%d.%d%s}\n", i/256, i%256, endpoint(i))
+		}
+		return []byte(b.String())
+	}
+	one, other := func(int) string { return "80" }, func(i int) string { return fmt.Sprint(i + 1) }
+	none, weight := func(int) string { return "" }, func(i int) string { return fmt.Sprintf(", weight: %d", i) }
+	unknown := func(i int) string { return fmt.Sprintf(", x%d: 1", i) }
+	for what, of := range map[string]struct {
+		port, endpoint func(i int) string
+		faults         int // of each port
+	}{
+		"equal ports": {one, none, 2}, "weights and ports": {other, weight, 0}, "unknown fields": {other, unknown, 1},
+	} {
+		cost := func(n int) float64 {
+			doc := text(n, of.port, of.endpoint)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			lb, faults := Decode(doc)
+			if lb != nil {
+				lb.Objects()
+			}
+			runtime.ReadMemStats(&after)
+			if len(faults) > n*of.faults || of.faults > 0 && len(faults) < n-1 {
+				t.Errorf("%s: %d faults of %d ports and endpoints", what, len(faults), n)
+			}
+			if len(faults) > 0 && faults[len(faults)-1].Line != 0 {
+				t.Errorf("%s: the line of each fault is looked for", what)
+			}
+			return float64(after.TotalAlloc - before.TotalAlloc)
+		}
+		const n, most = 300, 6
+		if few, many := cost(n), cost(4*n); many > most*few {
+			t.Errorf("%s: %.0f bytes for %d ports and endpoints, and %.0f for four times as many", what, few, n, many)
+		}
 	}
 }

@@ -73,7 +73,7 @@ type sliceKey struct {
 
 // slices groups the endpoints. No EndpointSlice has such a name, so none of a file can be in the way.
 func (s *Spec) slices(service state.Name) (list []*state.Slice) {
-	at := map[sliceKey]*state.Slice{}
+	at, ports := map[sliceKey]*state.Slice{}, map[uint16][]state.SlicePort{} // shared: there may be thousands of weights, and of ports
 	for _, e := range s.Endpoints {
 		key := sliceKey{state.FamilyOf(e.Address.Addr), e.Port, state.DefaultWeight, e.Backup}
 		if e.Weight != nil {
@@ -81,9 +81,12 @@ func (s *Spec) slices(service state.Name) (list []*state.Slice) {
 		}
 		sl := at[key]
 		if sl == nil {
+			if ports[key.port] == nil {
+				ports[key.port] = s.slicePorts(key.port)
+			}
 			sl = &state.Slice{
 				Name:    state.Name{Namespace: service.Namespace, Name: fmt.Sprintf("%s:%d", service.Name, len(list))},
-				Service: service, Family: key.family, Weight: key.weight, Backup: key.backup, Ports: s.slicePorts(key.port),
+				Service: service, Family: key.family, Weight: key.weight, Backup: key.backup, Ports: ports[key.port],
 			}
 			at[key], list = sl, append(list, sl)
 		}

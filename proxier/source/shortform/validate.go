@@ -30,14 +30,16 @@ func (f *faults) unique(key any, field, what string, args ...any) {
 
 func (f *faults) validatePorts(lb *LoadBalancer) {
 	type named struct{ protocol, name string }
+	taken := map[string]*[1 << 16]bool{} // ports, by protocol
 	for i := range lb.Spec.Ports {
 		p := &lb.Spec.Ports[i]
 		at := fmt.Sprintf("spec.ports[%d]", i)
 		for _, protocol := range p.protocols() {
-			for _, earlier := range lb.Spec.Ports[:i] {
-				if earlier.Port.overlaps(p.Port) && slices.Contains(earlier.protocols(), protocol) {
-					f.add(at+".port", "%s port %s occurs twice: expected it once", protocol, p.Port)
-				}
+			if taken[protocol] == nil {
+				taken[protocol] = &[1 << 16]bool{}
+			}
+			if !p.Port.take(taken[protocol]) {
+				f.add(at+".port", "%s port %s occurs twice: expected it once", protocol, p.Port)
 			}
 			f.unique(named{protocol, lb.Spec.portName(p)}, at+".name", "the %s port name %s", protocol, lb.Spec.portName(p))
 		}
@@ -55,6 +57,7 @@ func (f *faults) validateEndpoints(lb *LoadBalancer) {
 	for _, a := range lb.Spec.Addresses {
 		families[state.FamilyOf(a.Addr)] = true
 	}
+	same := slices.IndexFunc(lb.Spec.Ports, func(p Port) bool { return p.target(0) == p.Port.First })
 	for i, e := range lb.Spec.Endpoints {
 		at := fmt.Sprintf("spec.endpoints[%d]", i)
 		family := state.FamilyOf(e.Address.Addr)
@@ -71,21 +74,19 @@ func (f *faults) validateEndpoints(lb *LoadBalancer) {
 			address Address
 			port    uint16
 		}{e.Address, lb.Spec.Ports[0].target(e.Port)}, at, "endpoint %s", e.Address)
-		f.validateLoop(lb, &e, at)
+		f.validateLoop(lb, &e, at, same)
 	}
 }
 
-// validateLoop finds an endpoint that leads back to the balancer.
-func (f *faults) validateLoop(lb *LoadBalancer, e *Endpoint, at string) {
-	if !slices.Contains(lb.Spec.Addresses, e.Address) {
-		return
+// validateLoop finds an endpoint that leads back to the balancer, of which a port has the same target port. Who has a port of its own
+// serves the only one.
+func (f *faults) validateLoop(lb *LoadBalancer, e *Endpoint, at string, same int) {
+	if e.Port != 0 {
+		same = slices.Index([]uint16{lb.Spec.Ports[0].Port.First}, e.Port)
 	}
-	for i := range lb.Spec.Ports {
-		p := &lb.Spec.Ports[i]
-		if target := p.target(e.Port); target == p.Port.First {
-			f.add(at+".address", "%s is in spec.addresses: expected another address, or another port than %d, so that connections do not return here", e.Address, target)
-			return
-		}
+	if same >= 0 && f.once[e.Address] {
+		f.add(at+".address", "%s is in spec.addresses: expected another address, or another port than %d, so that connections do not return here",
+			e.Address, lb.Spec.Ports[same].Port.First)
 	}
 }
 

@@ -100,9 +100,15 @@ func (*Ports) schema() map[string]any {
 	}
 }
 
-// overlaps reports whether two ports or ranges have a port in common.
-func (p Ports) overlaps(o Ports) bool {
-	return p.First <= max(o.First, o.Last) && o.First <= max(p.First, p.Last)
+// take marks the ports. It reports false, and marks no more, at one that is marked already.
+func (p Ports) take(marked *[1 << 16]bool) bool {
+	for port := int(p.First); port <= int(max(p.First, p.Last)); port++ {
+		if marked[port] {
+			return false
+		}
+		marked[port] = true
+	}
+	return true
 }
 
 // Duration is how long a client keeps its endpoint.
