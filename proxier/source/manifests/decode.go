@@ -65,7 +65,10 @@ type decoder struct {
 func decodeFile(c *convert.Converter, name string, data []byte) content {
 	d := decoder{convert: c, content: content{broken: map[objectID]struct{}{}}}
 	docs, faults := documents(name, data)
-	d.faults, d.damaged = faults, len(faults) > 0
+	d.damaged = len(faults) > 0
+	for _, f := range faults {
+		d.faults = addFault(d.faults, f)
+	}
 	if len(data) == 0 {
 		// Many programs empty a file before they fill it again.
 		d.faults, d.damaged = []fault{{line: 1, text: "the file is empty"}}, true
@@ -295,6 +298,24 @@ func breaks(doc document, kind string) (id objectID, unnamed string) {
 // maxFault is the longest text of a fault in bytes. Errors of decoders quote values of the file.
 const maxFault = 500
 
+// maxFaults is how many faults of a file are kept. Each is a line of the log, and a file may have millions.
+const maxFaults = 100
+
 func (d *decoder) fault(doc document, text string, args ...any) {
-	d.faults = append(d.faults, fault{line: doc.line, text: state.Clip(fmt.Sprintf(text, args...), maxFault)})
+	f := fault{line: doc.line}
+	if len(d.faults) < maxFaults {
+		f.text = state.Clip(fmt.Sprintf(text, args...), maxFault)
+	}
+	d.faults = addFault(d.faults, f)
+}
+
+// addFault adds a fault of a file to others.
+func addFault(list []fault, f fault) []fault {
+	switch {
+	case len(list) == maxFaults:
+		f.text = "more faults, from here on, are not listed"
+	case len(list) > maxFaults:
+		return list
+	}
+	return append(list, f)
 }

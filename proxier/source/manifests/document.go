@@ -155,8 +155,11 @@ func blank(part []byte) bool {
 // splitJSON reads consecutive JSON values.
 func splitJSON(data []byte, firstLine int) ([]document, []fault) {
 	var good []document
-	lineAt := func(offset int64) int {
-		return firstLine + bytes.Count(data[:min(offset, int64(len(data)))], []byte("\n"))
+	counted := int64(0)
+	lineAt := func(offset int64) int { // from the last one on: there may be millions
+		offset = max(counted, min(offset, int64(len(data))))
+		firstLine, counted = firstLine+bytes.Count(data[counted:offset], []byte("\n")), offset
+		return firstLine
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	for {

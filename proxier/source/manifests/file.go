@@ -37,7 +37,7 @@ func (f *file) read(path string) (data []byte, err error) {
 	if err != nil || f.unchanged(info) {
 		return nil, err
 	}
-	if data, err = readFile(path); err != nil {
+	if data, err = readFile(path, patience); err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(data)
@@ -52,13 +52,20 @@ func (f *file) read(path string) (data []byte, err error) {
 // maxSize is how many bytes a manifest may have. Objects need several times that while they are decoded.
 const maxSize = 64 << 20
 
-// readFile reads a manifest. It reads no more than the limit, whatever size the file system states.
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+// patience is how long a file may keep its reader waiting, and so the changes of all others: a pipe that has just taken the place of a
+// file, or a link to one of /proc from which only events can be read. It does not hold for what is on a disk.
+const patience = 10 * time.Millisecond
+
+// readFile reads a manifest. It reads no more than the limit, whatever size the file system states. 0: it waits as long as it takes.
+func readFile(path string, patience time.Duration) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	if patience > 0 {
+		_ = f.SetReadDeadline(time.Now().Add(patience)) // fails if reading never waits
+	}
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err

@@ -1,12 +1,14 @@
 package manifests
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -91,7 +93,48 @@ func TestHugeFile(t *testing.T) {
 	f.load()
 	f.expectServices("shop/web=10.96.0.3", "shop/mail=10.96.0.2")
 	f.expectProblems()
-	if data, err := readFile("/dev/zero"); err == nil || !strings.Contains(err.Error(), "67108865 bytes or more") { // its size is 0
+	if data, err := readFile("/dev/zero", 0); err == nil || !strings.Contains(err.Error(), "67108865 bytes or more") { // its size is 0
 		t.Errorf("read %d bytes of a file without end: %v", len(data), err)
+	}
+}
+
+// TestFaultsOfAFile: a file with very many faults is a hundred lines of the log, and as many Problems, once.
+func TestFaultsOfAFile(t *testing.T) {
+	for what, text := range map[string]string{
+		"JSON":                 strings.Repeat("{}\n", 10_000),
+		"YAML":                 strings.Repeat("---\na: [\n", 1000),
+		"objects of no kind":   strings.Repeat("---\na: 1\n", 1000),
+		"one object too often": strings.Repeat("---\n"+service("web", "10.96.0.1"), 1000),
+	} {
+		f := newFolder(t, map[string]string{"a.yaml": text, "b.yaml": service("mail", "10.96.0.2")})
+		for range 2 {
+			f.load()
+			if got := f.problems(); len(got) != maxFaults+1 || !strings.Contains(strings.Join(got, ""), "more faults, from here on") {
+				t.Errorf("%s: %d problems", what, len(got))
+			}
+		}
+		if n := len(f.lines.Lines()); n > maxFaults+1 {
+			t.Errorf("%s: %d lines of the log", what, n)
+		}
+	}
+}
+
+// TestNobodyWaitsForAPipe: what takes the place of a file, or what a link leads to, keeps the changes of other files waiting for a
+// moment only.
+func TestNobodyWaitsForAPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "a.yaml")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := (&file{}).read(pipe); len(data) > 0 || err != nil {
+		t.Errorf("a pipe without a writer: %q, %v", data, err)
+	}
+	writer, err := os.OpenFile(pipe, os.O_RDWR, 0) // it writes nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	if _, err := (&file{}).read(pipe); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a pipe in which nobody writes: %v", err)
 	}
 }

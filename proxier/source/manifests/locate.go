@@ -106,7 +106,7 @@ func (m *Source) Places(problems []state.Problem) []Place {
 
 // lineInside returns how many lines after the beginning of its document a field is.
 func lineInside(file string, begin int, field string) int {
-	data, err := readFile(file)
+	data, err := readFile(file, 0)
 	if err != nil {
 		return 0
 	}

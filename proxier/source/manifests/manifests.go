@@ -253,9 +253,11 @@ func (m *Source) apply(names []string) {
 		}
 		faults := slices.Clone(f.faults)
 		for _, o := range f.objects {
-			if other, twice := defined[o.id]; twice {
+			if other, twice := defined[o.id]; twice && len(faults) > maxFaults {
+				continue
+			} else if twice {
 				text := fmt.Sprintf("%s is defined twice: the first definition, in %s, is used", o.id, other.file)
-				faults = append(faults, fault{line: o.line, text: text})
+				faults = addFault(faults, fault{line: o.line, text: text})
 				continue
 			}
 			use(o, name)
