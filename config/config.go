@@ -110,6 +110,8 @@ type Settings struct {
 	UIAddress           string `flag:"ui-address" must:"listener" usage:"with --ui: serve the page at this <ADDRESS:PORT> instead; whoever can connect there can read it"`
 	CountedFrontends    int    `flag:"max-counted-frontends" must:"natural" usage:"<NUMBER> of frontends up to which /metrics shows the connections of each service port; 0: never"`
 
+	LeavingTaints []string `flag:"leaving-taints" usage:"<KEYS> of taints, separated by commas: a Node that has one is about to go, and /healthz answers 503"`
+
 	Budgets Budgets
 
 	LogFormat string `flag:"log-format" must:"text|json" in:"log" usage:"<FORMAT> of the log: text or json"`
@@ -139,6 +141,7 @@ func Default() Settings {
 		HealthzBindAddress: "0.0.0.0:10256",
 		MetricsBindAddress: "127.0.0.1:10249",
 		CountedFrontends:   2000,
+		LeavingTaints:      leavingTaints(),
 		Budgets:            defaultBudgets(),
 		LogFormat:          "text",
 	}
@@ -157,6 +160,24 @@ func neverAsked() []string {
 	return []string{
 		"127.0.0.0/8", "169.254.0.0/16", "168.63.129.16/32", "192.0.0.192/32", "100.100.100.200/32", "::1/128", "fe80::/10",
 		"fd00:ec2::/32", "fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128", "fd00:42::42/128", "fd00:a9fe:a9fe::1/128", "fd00:100::100:200/128",
+	}
+}
+
+// TaintUnschedulable is on each Node that somebody has cordoned.
+const TaintUnschedulable = "node.kubernetes.io/unschedulable"
+
+// leavingTaints are the taints by which others say that they end a node. Left out are those that say that they may
+// (DeletionCandidateOfClusterAutoscaler, aws-node-termination-handler/rebalance-recommendation).
+func leavingTaints() []string {
+	return []string{
+		"ToBeDeletedByClusterAutoscaler",                    // cluster-autoscaler/utils/taints
+		"karpenter.sh/disrupted", "karpenter.sh/disruption", // sigs.k8s.io/karpenter/pkg/apis/v1, and before v1
+		"aws-node-termination-handler/spot-itn",                  // aws/aws-node-termination-handler, pkg/node
+		"aws-node-termination-handler/scheduled-maintenance",     // the same
+		"aws-node-termination-handler/asg-lifecycle-termination", // the same
+		"cloud.google.com/impending-node-termination",            // of GKE; cluster-autoscaler/utils/taints
+		"remediator.kubernetes.azure.com/unschedulable",          // of AKS: learn.microsoft.com/azure/aks/node-auto-drain
+		"node.cloudprovider.kubernetes.io/shutdown",              // k8s.io/cloud-provider/api
 	}
 }
 

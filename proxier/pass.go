@@ -180,7 +180,7 @@ func (p *passer) complete(pass *report.Pass) {
 		pass.Triggers = p.triggers.Take()
 	}
 	pass.Duration = time.Since(pass.Started)
-	pass.Totals, pass.NodeEligible = p.dataplane.Totals(), p.node.Eligible
+	pass.Totals, pass.NodeEligible, pass.Leaving = p.dataplane.Totals(), p.node.Eligible, p.node.Leaving
 	pass.HealthChecks = p.checks.Take(p.node.HealthAddresses)
 }
 

@@ -44,7 +44,7 @@ func TestExternalIPTakesNoNodePort(t *testing.T) {
 	expect("before the node port", 2, 0)
 	w.store.SetService(victim, nil)
 	expect("with the node port", 0, 2)
-	w.store.SetNode(&state.Node{Name: "n1", Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.2")}, Eligible: true}, nil)
+	w.store.SetNode(&state.Node{Name: "n1", Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.2")}}, nil)
 	expect("when node ports answer at another address", 0, 2)
 	w.store.DeleteService(victim.Name)
 	expect("when the node port is gone", 2, 0)

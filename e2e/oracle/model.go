@@ -277,7 +277,7 @@ func (c *Cluster) Store() *state.Store {
 
 // WriteTo writes the cluster into a store.
 func (c *Cluster) WriteTo(s *state.Store) {
-	s.SetNode(&state.Node{Name: c.Node, Zone: c.Zone, Addresses: c.NodeAddrs, PodCIDRs: c.PodCIDRs, Eligible: true}, nil)
+	s.SetNode(&state.Node{Name: c.Node, Zone: c.Zone, Addresses: c.NodeAddrs, PodCIDRs: c.PodCIDRs}, nil)
 	s.SetHostAddresses(c.NodeAddrs)
 	s.SetServiceCIDRs(c.ServiceCIDRs)
 	for _, svc := range c.Services {

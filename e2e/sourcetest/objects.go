@@ -112,7 +112,7 @@ func CompleteSlice() *discoveryv1.EndpointSlice {
 func CompleteNode() *corev1.Node {
 	return Node("n1", func(o *corev1.Node) {
 		o.ObjectMeta = metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelTopologyZone: "a"}}
-		o.Spec.PodCIDRs = []string{"10.1.0.0/24"}
+		o.Spec.PodCIDRs, o.Spec.Taints, o.DeletionTimestamp = []string{"10.1.0.0/24"}, []corev1.Taint{{Key: "k"}}, new(metav1.Now())
 		o.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}
 	})
 }

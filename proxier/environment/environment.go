@@ -35,7 +35,9 @@ type Environment struct {
 	Plan       plan.Environment
 	Shared     dataplane.Environment
 	APIServers claims.Servers
-	Eligible   bool // of the node, for traffic from outside
+	// Leaving says why the node is about to go; "": it is not. Eligible: it may get traffic from outside.
+	Leaving  string
+	Eligible bool
 	// HealthAddresses are where health check node ports listen; an unspecified one stands for all of its family.
 	HealthAddresses []netip.Addr
 
@@ -134,8 +136,28 @@ func (n *Environment) Update(env state.Environment) {
 	n.Shared.NodePodCIDRs = n.nodePodCIDRs()
 	n.warnOfRanges()
 	n.APIServers = apiServers(named, env.APIServers)
-	n.Eligible, n.known = node.Eligible, true
+	n.leave(node)
+	n.Eligible, n.known = n.Leaving == "" && (n.last != nil || s.Manifests != ""), true
 	n.HealthAddresses = healthAddresses(s.NodePortAddresses, n.Shared.NodePortAddresses, host)
+}
+
+// leave finds out whether the node is about to go.
+func (n *Environment) leave(node *state.Node) {
+	before, taints := n.Leaving, n.options.Settings.LeavingTaints
+	if !n.known && slices.Contains(taints, config.TaintUnschedulable) {
+		n.options.Log.Warn("--leaving-taints has the taint of cordoned nodes; when all nodes are cordoned at once, load balancers have no target left",
+			"taint", config.TaintUnschedulable)
+	}
+	n.Leaving = node.Leaving
+	if i := slices.IndexFunc(node.Taints, func(key string) bool { return slices.Contains(taints, key) }); n.Leaving == "" && i >= 0 {
+		n.Leaving = "the taint " + node.Taints[i]
+	}
+	switch {
+	case before == "" && n.Leaving != "":
+		n.options.Log.Info("this node is leaving; /healthz answers 503, so that load balancers send new connections elsewhere", "because", n.Leaving)
+	case before != "" && n.Leaving == "":
+		n.options.Log.Info("this node stays; /healthz does not answer 503 for its sake any more", "was", before)
+	}
 }
 
 // healthAddresses are the addresses of node ports, or an unspecified address of each family of which all answer: as kube-proxy's,
@@ -224,7 +246,7 @@ func (n *Environment) object(node *state.Node) *state.Node {
 		return node
 	case n.last != nil && !alone:
 		gone := *n.last
-		gone.Eligible = false
+		gone.Leaving = "the Node is deleted"
 		return &gone
 	}
 	addresses, err := n.options.Primary()
@@ -234,7 +256,7 @@ func (n *Environment) object(node *state.Node) *state.Node {
 			"after", n.options.Retry, "addresses", addresses, "error", err)
 	}
 	n.askAgain = err != nil
-	return &state.Node{Name: n.options.Settings.NodeName, Addresses: addresses, Eligible: alone}
+	return &state.Node{Name: n.options.Settings.NodeName, Addresses: addresses}
 }
 
 // overridden puts the address of --bind-address before the addresses of the node, so that it is the main one of its

@@ -166,19 +166,72 @@ func TestNodeIsDeleted(t *testing.T) {
 	if env.Eligible || !slices.Equal(env.Shared.NodePortAddresses, addrs("198.51.100.1")) {
 		t.Errorf("before there is a Node: eligible %t, node ports at %v", env.Eligible, env.Shared.NodePortAddresses)
 	}
-	node := &state.Node{Addresses: addrs("192.168.7.1"), PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}, Zone: "a", Eligible: true}
+	node := &state.Node{Addresses: addrs("192.168.7.1"), PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}, Zone: "a"}
 	env.Update(state.Environment{Node: node})
 	before, planned := env.Shared, env.Plan
 	env.Update(state.Environment{})
-	if env.Eligible || !reflect.DeepEqual(env.Shared, before) || !reflect.DeepEqual(env.Plan, planned) {
+	if env.Eligible || env.Leaving != "the Node is deleted" || !reflect.DeepEqual(env.Shared, before) || !reflect.DeepEqual(env.Plan, planned) {
 		t.Errorf("after the deletion: eligible %t, %+v, %+v", env.Eligible, env.Shared, env.Plan)
 	}
-	if env.Update(state.Environment{Node: node}); !env.Eligible {
+	if env.Update(state.Environment{Node: node}); !env.Eligible || env.Leaving != "" {
 		t.Error("it is back, and not eligible")
 	}
 	s.Manifests = "/etc/verdict"
 	if env.Update(state.Environment{}); !env.Eligible || !slices.Equal(env.Shared.NodePortAddresses, addrs("198.51.100.1")) {
 		t.Errorf("a host without a cluster: eligible %t, node ports at %v", env.Eligible, env.Shared.NodePortAddresses)
+	}
+}
+
+// TestLeaving: a node is about to go if others say that they end it, and not if they say that they may. A node that is cordoned
+// stays, unless the flag says otherwise, with a warning.
+func TestLeaving(t *testing.T) {
+	run := func(taints []string, object state.Node) (why string, eligible bool, logged string) {
+		var log bytes.Buffer
+		s := config.Default()
+		if taints != nil {
+			s.LeavingTaints = taints
+		}
+		env := New(Options{Settings: &s, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		for range 2 {
+			env.Update(state.Environment{Node: &object})
+		}
+		return env.Leaving, env.Eligible, log.String()
+	}
+	for key, leaving := range map[string]bool{
+		"ToBeDeletedByClusterAutoscaler":                         true,
+		"karpenter.sh/disrupted":                                 true,
+		"karpenter.sh/disruption":                                true,
+		"aws-node-termination-handler/spot-itn":                  true,
+		"aws-node-termination-handler/scheduled-maintenance":     true,
+		"aws-node-termination-handler/asg-lifecycle-termination": true,
+		"cloud.google.com/impending-node-termination":            true,
+		"remediator.kubernetes.azure.com/unschedulable":          true,
+		"node.cloudprovider.kubernetes.io/shutdown":              true,
+		"DeletionCandidateOfClusterAutoscaler":                   false,
+		"aws-node-termination-handler/rebalance-recommendation":  false,
+		"node.kubernetes.io/unschedulable":                       false,
+		"node.kubernetes.io/not-ready":                           false,
+		"node.cloudprovider.kubernetes.io/uninitialized":         false,
+		"kubernetes.azure.com/scalesetpriority":                  false,
+	} {
+		why, eligible, logged := run(nil, state.Node{Taints: []string{"other", key}})
+		want := ""
+		if leaving {
+			want = "the taint " + key
+		}
+		if why != want || eligible == leaving || strings.Count(logged, "this node is leaving") != map[bool]int{true: 1}[leaving] {
+			t.Errorf("%s: leaving because of %q, eligible %t, logged %s", key, why, eligible, logged)
+		}
+	}
+	if why, eligible, _ := run(nil, state.Node{Leaving: "the Node is being deleted"}); why != "the Node is being deleted" || eligible {
+		t.Errorf("a Node that is being deleted: leaving because of %q, eligible %t", why, eligible)
+	}
+	why, _, logged := run([]string{config.TaintUnschedulable}, state.Node{Taints: []string{config.TaintUnschedulable}})
+	if why == "" || strings.Count(logged, "level=WARN") != 1 {
+		t.Errorf("cordoned, with the flag: leaving because of %q, logged %s", why, logged)
+	}
+	if why, _, _ := run([]string{}, state.Node{Taints: []string{"ToBeDeletedByClusterAutoscaler"}}); why != "" {
+		t.Errorf("without any taint in the flag: leaving because of %q", why)
 	}
 }
 

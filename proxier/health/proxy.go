@@ -75,8 +75,7 @@ func (p *Proxy) PassDone(started time.Time, applied bool) {
 	p.applied, p.pending = p.options.Now(), time.Time{}
 }
 
-// SetNode records whether the node may get traffic. It is not eligible while it is being deleted or tainted for
-// deletion.
+// SetNode records whether the node may get traffic. It is not eligible while it is about to go.
 func (p *Proxy) SetNode(eligible bool) { p.locked(func() { p.eligible = eligible }) }
 
 // SetDraining records that the node stops serving: /healthz and /readyz answer so from now on.

@@ -32,6 +32,7 @@ type Servers struct {
 	options ServersOptions
 	limiter *Limiter // one for all servers, because a tenant can have many
 	serving sync.WaitGroup
+	leaving atomic.Bool
 
 	mu   sync.Mutex
 	open map[place]*server
@@ -84,6 +85,10 @@ func (s *Servers) Sync(want map[state.Name]plan.HealthCheck, addrs []netip.Addr)
 	return failed
 }
 
+// SetLeaving records whether the node is about to go. Servers then answer as if it had no endpoint, if another node has one:
+// otherwise a load balancer would lose its last target.
+func (s *Servers) SetLeaving(leaving bool) { s.leaving.Store(leaving) }
+
 // Ended delivers a value after servers ended by themselves. The caller calls Sync again to start them.
 func (s *Servers) Ended() <-chan struct{} { return s.stopped }
 
@@ -112,12 +117,13 @@ func (s *Servers) closeUnwanted(want map[state.Name]plan.HealthCheck, addrs []ne
 }
 
 func (s *Servers) ensure(at place, check plan.HealthCheck) error {
-	n := check.LocalIPv4
+	n, elsewhere := check.LocalIPv4, check.ElsewhereIPv4
 	if at.addr.Addr().Is6() {
-		n = check.LocalIPv6
+		n, elsewhere = check.LocalIPv6, check.ElsewhereIPv6
 	}
 	if srv := s.open[at]; srv != nil {
 		srv.handler.endpoints.Store(int64(n))
+		srv.handler.elsewhere.Store(elsewhere)
 		return nil
 	}
 	// With an explicit family, [::] does not listen on the IPv4 port as well.
@@ -130,16 +136,17 @@ func (s *Servers) ensure(at place, check plan.HealthCheck) error {
 		return fmt.Errorf("health check server of %s cannot listen on %s: %w; load balancers see this node as failed "+
 			"until a later attempt succeeds", at.service, at.addr, err)
 	}
-	s.start(at, l, n)
+	s.start(at, l, n, elsewhere)
 	return nil
 }
 
 // AnswerTime limits how long a request about health and its answer may take.
 const AnswerTime = 10 * time.Second
 
-func (s *Servers) start(at place, l net.Listener, endpoints int) {
-	h := &handler{service: at.service, healthy: s.options.Healthy}
+func (s *Servers) start(at place, l net.Listener, endpoints int, elsewhere bool) {
+	h := &handler{service: at.service, healthy: s.options.Healthy, leaving: s.leaving.Load}
 	h.endpoints.Store(int64(endpoints))
+	h.elsewhere.Store(elsewhere)
 	srv := &server{http: NewServer(h, AnswerTime), handler: h}
 	s.open[at] = srv
 	s.serving.Go(func() {
@@ -168,7 +175,9 @@ func (s *Servers) ended(at place, srv *server, err error) {
 type handler struct {
 	service   state.Name
 	endpoints atomic.Int64 // ready endpoints on this node
+	elsewhere atomic.Bool  // another node has one
 	healthy   func() bool
+	leaving   func() bool
 }
 
 // answerBody is the body of upstream, including white space, for programs that compare it as text.
@@ -183,6 +192,9 @@ const answerBody = `{
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	n, healthy := h.endpoints.Load(), h.healthy()
+	if h.leaving() && h.elsewhere.Load() {
+		n = 0
+	}
 	writeHeaders(w)
 	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.FormatInt(n, 10))
 	code := http.StatusServiceUnavailable

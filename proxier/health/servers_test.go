@@ -115,6 +115,31 @@ func expect(t *testing.T, what string, addr netip.Addr, port uint16, want int) {
 	}
 }
 
+// TestLeaving: on a node that is about to go, a Service answers as if the node had no endpoint, if another node has one in the family
+// of the address. Otherwise all targets of a load balancer would fail at once.
+func TestLeaving(t *testing.T) {
+	s, _ := newTestServers(t, nil)
+	ports := freePorts(t, 2)
+	only, both := check(ports[0], 2, 2), check(ports[1], 2, 2)
+	both.ElsewhereIPv4 = true
+	want := checks{name("only"): only, name("both"): both}
+	sync1(t, s, want, loopback4, loopback6)
+	s.SetLeaving(true)
+	expect(t, "leaving, and no other node has an endpoint", loopback4, ports[0], 200)
+	expect(t, "leaving, and another node has one", loopback4, ports[1], 503)
+	expect(t, "leaving, and another node has one in the other family", loopback6, ports[1], 200)
+	r, body := get(t, loopback4, ports[1])
+	if r.Header.Get("X-Load-Balancing-Endpoint-Weight") != "0" || !strings.Contains(body, `"localEndpoints": 0`) {
+		t.Errorf("leaving: %v %s", r.Header, body)
+	}
+	both.ElsewhereIPv4, only.ElsewhereIPv4 = false, true
+	sync1(t, s, checks{name("only"): only, name("both"): both}, loopback4, loopback6)
+	expect(t, "leaving, and another node got an endpoint", loopback4, ports[0], 503)
+	expect(t, "leaving, and the endpoint of the other node is gone", loopback4, ports[1], 200)
+	s.SetLeaving(false)
+	expect(t, "the node stays", loopback4, ports[0], 200)
+}
+
 func TestAnswer(t *testing.T) {
 	s, healthy := newTestServers(t, nil)
 	port := freePorts(t, 1)[0]

@@ -32,6 +32,7 @@ type endpoints struct {
 	named     namedPorts
 	podCIDRs  Evidence
 	localBad  map[netip.Addr]bool // ready addresses on this node: whether they are bad at each port so far
+	elsewhere bool                // one on another node is ready and good at some port so far
 }
 
 // candidates are the endpoints of one Service port, sorted by address and port.
@@ -49,7 +50,7 @@ func (e *endpoints) collect(family state.Family, svc *state.Service, most int) (
 	e.named.fill(svc.Ports, e.slices)
 	e.numbers, e.last = slices.Grow(e.numbers[:0], len(e.slices))[:len(e.slices)], nil
 	clear(e.numbers)
-	e.localBad, e.misplaced = nil, 0
+	e.localBad, e.elsewhere, e.misplaced = nil, false, 0
 	e.members.list, e.begins = e.members.list[:0], e.begins[:0]
 	for i, sl := range e.slices {
 		e.begins = append(e.begins, len(e.members.list))
@@ -276,8 +277,13 @@ func (c *candidate) addr(family state.Family) netip.AddrPort {
 	return netip.AddrPortFrom(address(family, c.hi, c.lo), c.port)
 }
 
-// noteLocal remembers for healthCheckNodePort which addresses on this node are bad. One that is good on any port is good.
-func (e *endpoints) noteLocal(family state.Family, at []candidate) {
+// note remembers for healthCheckNodePort whether other nodes have good addresses, and which ones on this node are bad, if any are
+// judged. One that is good on any port is good.
+func (e *endpoints) note(family state.Family, at []candidate, judged bool) {
+	e.elsewhere = e.elsewhere || slices.ContainsFunc(at, func(c candidate) bool { return c.flags&(ready|remote|bad) == ready|remote })
+	if !judged {
+		return
+	}
 	if e.localBad == nil {
 		e.localBad = map[netip.Addr]bool{}
 	}

@@ -206,10 +206,10 @@ func TestHealthCheck(t *testing.T) {
 		slice("e", "fd00::1 @node-a"),
 	}
 	equal(t, "health check", *planned(svc, list, environment()).HealthCheck,
-		HealthCheck{NodePort: 32000, LocalIPv4: 2, LocalIPv6: 1})
+		HealthCheck{NodePort: 32000, LocalIPv4: 2, LocalIPv6: 1, ElsewhereIPv4: true})
 	both := svc.ClusterIPs
 	for family, want := range map[state.Family]HealthCheck{
-		state.IPv4: {NodePort: 32000, LocalIPv4: 2, LocalIPv6: 2},
+		state.IPv4: {NodePort: 32000, LocalIPv4: 2, LocalIPv6: 2, ElsewhereIPv4: true, ElsewhereIPv6: true},
 		state.IPv6: {NodePort: 32000, LocalIPv4: 1, LocalIPv6: 1},
 	} {
 		svc.ClusterIPs = slices.DeleteFunc(slices.Clone(both), func(a netip.Addr) bool { return state.FamilyOf(a) != family })
@@ -305,5 +305,30 @@ func TestEvidence(t *testing.T) {
 		if got := planned(service(func(s *state.Service) { s.ClusterIPs = addrs("10.96.0.1 fd00:96::1") }), []*state.Slice{slice("a", list...)}, env).PodCIDRs; got != want {
 			t.Errorf("%s: %+v, want %+v", endpoints, got, want)
 		}
+	}
+}
+
+// TestElsewhere: another node can take over what comes to a health check node port if it has an endpoint that is ready and good on
+// some port. One of no node proves nothing.
+func TestElsewhere(t *testing.T) {
+	svc := service(func(s *state.Service) { s.HealthCheckNodePort, s.ExternalLocal = 32000, true })
+	nowhere := slice("b", "10.0.0.2")
+	nowhere.Endpoints[0].Node = ""
+	for what, tt := range map[string]struct {
+		list   []*state.Slice
+		failed []string
+		want   bool
+	}{
+		"only here":                        {[]*state.Slice{slice("a", "10.0.0.1 @node-a")}, nil, false},
+		"here and there":                   {[]*state.Slice{slice("a", "10.0.0.1 @node-a", "10.0.0.2")}, nil, true},
+		"here, and there one drains":       {[]*state.Slice{slice("a", "10.0.0.1 @node-a", "10.0.0.2 draining")}, nil, false},
+		"here, and there one is not ready": {[]*state.Slice{slice("a", "10.0.0.1 @node-a", "10.0.0.2 notready")}, nil, false},
+		"here, and there one fails":        {[]*state.Slice{slice("a", "10.0.0.1 @node-a", "10.0.0.2")}, []string{"10.0.0.2"}, false},
+		"here, and there one of two fails": {[]*state.Slice{slice("a", "10.0.0.1 @node-a", "10.0.0.2", "10.0.0.3")}, []string{"10.0.0.2"}, true},
+		"here, and there of weight 0":      {[]*state.Slice{slice("a", "10.0.0.1 @node-a"), weighted(0, slice("b", "10.0.0.2"))}, nil, false},
+		"here, and on no node":             {[]*state.Slice{slice("a", "10.0.0.1 @node-a"), nowhere}, nil, false},
+	} {
+		p := Planner{Health: fails(true, tt.failed...)}
+		equal(t, what, p.Plan(svc, tt.list, environment()).HealthCheck.ElsewhereIPv4, tt.want)
 	}
 }

@@ -32,6 +32,7 @@ const (
 	bad         // failed, and counts as such: no more than a share of a pool counts
 	accepts     // failed, and accepts connections
 	misplaced   // in a range of cluster IPs, where nobody takes connections
+	remote      // on another node
 )
 
 // member is an endpoint address of one slice. The address is kept as two numbers, because they sort fast.
@@ -72,8 +73,12 @@ func (env *Environment) flagsOf(e *state.Endpoint, sl *state.Slice, weight uint1
 	if sl.Backup {
 		f |= backup
 	}
-	if e.Node != "" && e.Node == env.NodeName {
+	switch e.Node {
+	case "":
+	case env.NodeName:
 		f |= local
+	default:
+		f |= remote
 	}
 	if e.Hints != nil {
 		f |= env.hints(e.Hints)

@@ -55,7 +55,7 @@ func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment
 	for i, family := range families {
 		p.family(&out, family)
 		if out.HealthCheck != nil {
-			out.HealthCheck.count(family, p.endpoints.localGood(), i == 0)
+			out.HealthCheck.count(family, &p.endpoints, i == 0)
 		}
 	}
 	p.room.report(&out, len(list))
@@ -149,12 +149,11 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 func (p *Planner) serve(index int, family state.Family) {
 	p.endpoints.fill(&p.candidates, p.svc.Ports, index, &p.room)
 	p.candidates.findLevels()
-	if len(p.Health) == 0 {
-		return
+	if len(p.Health) > 0 {
+		p.candidates.judge(p.Health, p.MaxEjected, p.svc.Ports[index].Protocol, family)
 	}
-	p.candidates.judge(p.Health, p.MaxEjected, p.svc.Ports[index].Protocol, family)
 	if p.svc.HealthCheckNodePort != 0 {
-		p.endpoints.noteLocal(family, p.candidates.list)
+		p.endpoints.note(family, p.candidates.list, len(p.Health) > 0)
 	}
 }
 
@@ -226,13 +225,13 @@ func (p *Planner) reportRange(out *Service, want *state.ServicePort) {
 	}
 }
 
-// count sets the number of ready local endpoints of a family. The count of the first family holds for the other one, too: load
-// balancers ask either address of a dual-stack node about a Service of one family.
-func (h *HealthCheck) count(family state.Family, n int, first bool) {
+// count notes the ready endpoints of a family. Those of the first family hold for the other one, too: load balancers ask either
+// address of a dual-stack node about a Service of one family.
+func (h *HealthCheck) count(family state.Family, e *endpoints, first bool) {
 	if first || family == state.IPv4 {
-		h.LocalIPv4 = n
+		h.LocalIPv4, h.ElsewhereIPv4 = e.localGood(), e.elsewhere
 	}
 	if first || family == state.IPv6 {
-		h.LocalIPv6 = n
+		h.LocalIPv6, h.ElsewhereIPv6 = e.localGood(), e.elsewhere
 	}
 }

@@ -62,6 +62,8 @@ type HealthCheck struct {
 	// together. Each family has its own server with its own count, as upstream has it. A Service of one family has the
 	// same count in both: upstream has no server in the other one.
 	LocalIPv4, LocalIPv6 int
+	// ElsewhereIPv4 and ElsewhereIPv6 say whether another node has a ready endpoint.
+	ElsewhereIPv4, ElsewhereIPv6 bool
 }
 
 // Port is the plan of one Service port in one family.

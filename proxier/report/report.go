@@ -38,8 +38,9 @@ type Pass struct {
 	Latencies []state.Latency
 	// HealthChecks are the healthCheckNodePort servers wanted from now on; nil: as before.
 	HealthChecks *HealthChecks
-	// NodeEligible is false while the Node is being deleted or tainted for deletion.
+	// NodeEligible is false while the Node is about to go, for the reason in Leaving.
 	NodeEligible bool
+	Leaving      string
 }
 
 // Problems names what cannot be honored.

@@ -259,7 +259,8 @@ type Node struct {
 	Name      string
 	Addresses []netip.Addr // InternalIP first, then ExternalIP, in the order of upstream's node IP detection
 	PodCIDRs  []netip.Prefix
-	Zone      string // label topology.kubernetes.io/zone
-	// Eligible is false while the Node is being deleted or tainted for deletion. /healthz then answers 503.
-	Eligible bool
+	Zone      string   // label topology.kubernetes.io/zone
+	Taints    []string // their keys
+	// Leaving says why the Node is about to go, whatever its taints are; "": it is not.
+	Leaving string
 }

@@ -86,6 +86,7 @@ func (o *observers) Pending(since time.Time) {
 func (o *observers) PassDone(r report.Pass) {
 	o.journal.PassDone(&r)
 	o.proxy.SetNode(r.NodeEligible)
+	o.servers.SetLeaving(r.Leaving != "")
 	o.proxy.PassDone(r.Started, r.Result.Err == nil)
 	o.metrics.PassDone(&r)
 	if r.Result.Full && r.Result.Err == nil {

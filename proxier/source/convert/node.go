@@ -3,15 +3,13 @@ package convert
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
-
-// taintDeletion is the taint that the cluster autoscaler puts on a Node before it deletes it.
-const taintDeletion = "ToBeDeletedByClusterAutoscaler"
 
 // Node converts a Node.
 func (c *Converter) Node(o *corev1.Node) (*state.Node, []state.Problem) {
@@ -24,7 +22,8 @@ func (c *Converter) Node(o *corev1.Node) (*state.Node, []state.Problem) {
 		Addresses: f.nodeAddresses(o.Status.Addresses),
 		PodCIDRs:  f.podCIDRs(&o.Spec),
 		Zone:      o.Labels[corev1.LabelTopologyZone],
-		Eligible:  eligible(o),
+		Taints:    taints(&o.Spec),
+		Leaving:   leaving(o),
 	}, f.Problems()
 }
 
@@ -60,10 +59,30 @@ func (f *findings) podCIDRs(spec *corev1.NodeSpec) []netip.Prefix {
 	return []netip.Prefix{prefix}
 }
 
-func eligible(o *corev1.Node) bool {
-	return o.DeletionTimestamp == nil && !slices.ContainsFunc(o.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Key == taintDeletion
-	})
+// taints lists the keys. The taint for spec.unschedulable comes from a controller, a moment later.
+func taints(spec *corev1.NodeSpec) (keys []string) {
+	for i := range spec.Taints {
+		keys = append(keys, spec.Taints[i].Key)
+	}
+	if spec.Unschedulable && !slices.Contains(keys, corev1.TaintNodeUnschedulable) {
+		keys = append(keys, corev1.TaintNodeUnschedulable)
+	}
+	return keys
+}
+
+// leaving says why a Node is about to go. A kubelet that ends its pods because the system stops says so in no other way
+// (ShutdownStatus in pkg/kubelet/nodeshutdown, which is a part of the condition Ready).
+func leaving(o *corev1.Node) string {
+	stops := func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionFalse && strings.Contains(c.Message, "node is shutting down")
+	}
+	switch {
+	case o.DeletionTimestamp != nil:
+		return "the Node is being deleted"
+	case slices.ContainsFunc(o.Status.Conditions, stops):
+		return "the kubelet shuts the node down"
+	}
+	return ""
 }
 
 // ServiceCIDR is one ServiceCIDR object.
