@@ -27,25 +27,45 @@ type Load struct{ Active, Inactive int }
 
 // Count reads the kernel's table once and counts the translated flows of a family.
 func Count(o Options, family state.Family) (map[Route]Load, error) {
+	return countBy(o, family, false, (*entry).route)
+}
+
+// Way is a route, and what tells its clients apart.
+type Way struct {
+	Route
+	Client      uint8 // what a function says of the client's address
+	Masqueraded bool  // the endpoint sees another one
+}
+
+// CountWays is like Count, and tells clients apart. With ipvs, it also counts what IPVS has translated: such flows have no mark, so the
+// kernel hands over its whole table.
+func CountWays(o Options, family state.Family, ipvs bool, client func(netip.Addr) uint8) (map[Way]Load, error) {
+	return countBy(o, family, ipvs, func(e *entry) Way { return e.way(client) })
+}
+
+func (e *entry) way(client func(netip.Addr) uint8) Way {
+	return Way{e.route(), client(e.Src), e.reply.dst != e.Src}
+}
+
+func countBy[K comparable](o Options, family state.Family, ipvs bool, key func(*entry) K) (loads map[K]Load, err error) {
 	k, err := dial(o)
 	if err != nil {
 		return nil, err
 	}
-	loads, err := k.count(family)
+	f := filter{status: statusDNAT, mask: statusDNAT}
+	if ipvs {
+		f = filter{}
+	}
+	err = k.read(func(r *request) { r.dump(family, f) }, true, func() { loads = map[K]Load{} }, func(e *entry) {
+		if e.DNAT || ipvs && e.Reply != e.Dst {
+			at := key(e)
+			loads[at] = loads[at].with(e.active())
+		}
+	})
 	if err != nil {
 		err = fmt.Errorf("count %s flows: %w", family.Version(), err)
 	}
 	return loads, errors.Join(err, k.Close())
-}
-
-func (k *kernel) count(family state.Family) (loads map[Route]Load, err error) {
-	ask := func(r *request) { r.dump(family, filter{status: statusDNAT, mask: statusDNAT}) }
-	err = k.read(ask, true, func() { loads = map[Route]Load{} }, func(e *entry) {
-		if e.DNAT {
-			loads[e.route()] = loads[e.route()].with(e.active())
-		}
-	})
-	return loads, err
 }
 
 func (l Load) with(active bool) Load {

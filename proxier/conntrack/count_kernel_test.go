@@ -5,6 +5,7 @@ package conntrack
 import (
 	"maps"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -63,6 +64,32 @@ func TestCount(t *testing.T) {
 	want = map[Route]Load{route(6, "[fd00::10]:80", "[fd00:a::1]:8080"): {1, 0}}
 	if got := n.count(t, state.IPv6); !maps.Equal(got, want) {
 		t.Errorf("IPv6: counted %v, want %v", got, want)
+	}
+}
+
+// TestCountWays: flows of a route are told apart by their clients, and by whether the endpoint sees the client. Those of IPVS count if
+// somebody asks for them, and those that nobody translated never do.
+func TestCountWays(t *testing.T) {
+	n := newNamespace(t)
+	add := func(args string) {
+		n.Must(t, "", "conntrack", strings.Fields("-I -p tcp --state ESTABLISHED --timeout 300 "+args)...)
+	}
+	const to = " --orig-dst 10.96.0.10 --orig-port-dst 80 --reply-src 10.96.0.10 --reply-port-src 80 --dst-nat 10.0.0.1:8080"
+	add("--orig-src 10.9.0.1 --orig-port-src 1 --reply-dst 10.9.0.1 --reply-port-dst 1" + to)
+	add("--orig-src 10.9.0.2 --orig-port-src 2 --reply-dst 10.9.0.2 --reply-port-dst 2" + to)
+	add("--orig-src 10.9.0.2 --orig-port-src 3 --reply-dst 10.9.0.2 --reply-port-dst 3 --src-nat 192.168.7.1" + to)
+	n.add(t, "tcp 10.9.0.1:1001 10.0.0.9:80 10.0.0.9:80", "tcp 10.9.0.1:1002 10.96.0.12:80 10.0.0.1:80 ipvs")
+	last := func(client netip.Addr) uint8 { return client.As4()[3] }
+	web := route(6, "10.96.0.10:80", "10.0.0.1:8080")
+	want := map[Way]Load{{web, 1, false}: {1, 0}, {web, 2, false}: {1, 0}, {web, 2, true}: {1, 0}}
+	for _, ipvs := range []bool{false, true} {
+		if ipvs {
+			want[Way{route(6, "10.96.0.12:80", "10.0.0.1:80"), 1, false}] = Load{1, 0}
+		}
+		got, err := CountWays(Options{NetNS: n.Fd()}, state.IPv4, ipvs, last)
+		if err != nil || !maps.Equal(got, want) {
+			t.Errorf("with IPVS %t: counted %v, want %v: %v", ipvs, got, want, err)
+		}
 	}
 }
 

@@ -73,7 +73,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer func() { err = errors.Join(err, k.close()) }()
 	new(nodesetup.Host).Apply(&s.Node, log)
 	ipvs.SetLiberal(s.Node.Conntrack.TCPBeLiberal, log)
-	notes, observers, err := openObservers(&o, registry, store, k)
+	passing := &passing{store: store, ipvs: k.balancer != nil}
+	notes, observers, err := openObservers(&o, registry, store, k, passing)
 	if err != nil {
 		return err
 	}
@@ -93,10 +94,10 @@ func Run(ctx context.Context, o Options) (err error) {
 	daemon := observers.daemon(store, health)
 	systemd := supervise(observers, daemon, files, o.Hangups)
 	drain := drainer{
-		store: store, proxy: observers.proxy, ipvs: k.balancer != nil, can: s.Manifests != "",
+		store: store, proxy: observers.proxy, passing: passing, can: s.Manifests != "",
 		begin: make(chan socket.Drain, 1), ended: make(chan struct{}), log: log,
 	}
-	daemon.Reload, daemon.Drain, daemon.Draining = systemd.reload, drain.drain, drain.draining
+	daemon.Reload, daemon.Drain, daemon.Draining, daemon.Passing = systemd.reload, drain.drain, drain.draining, passing.read
 	if err := observers.listen(ctx, group, daemon); err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func Run(ctx context.Context, o Options) (err error) {
 }
 
 // openObservers makes what the loop reports to.
-func openObservers(of *Options, registry *prometheus.Registry, store *state.Store, k *kernelSide) (*events.Recorder, *observers, error) {
+func openObservers(of *Options, registry *prometheus.Registry, store *state.Store, k *kernelSide, p *passing) (*events.Recorder, *observers, error) {
 	s, log := &of.CommandLine.Settings, of.Log
 	client, err := objects.NewEventClient(s, of.Version)
 	if err != nil {
@@ -130,8 +131,8 @@ func openObservers(of *Options, registry *prometheus.Registry, store *state.Stor
 	if of.TakeOver {
 		o.takeOver = sync.OnceFunc(func() { takeover.Run(log) })
 	}
-	o.refused = preflight.ExplainRefusal(k.families, log)
-	return notes, o, o.scrapeKernel(k)
+	o.refused, p.settings = preflight.ExplainRefusal(k.families, log), o.inForce.Load
+	return notes, o, o.scrapeKernel(k, p)
 }
 
 // goLive returns a function that makes settings take effect. They differ from those before in live ones only. If it

@@ -6,6 +6,7 @@
 //	observers.go      what the loop reports, passed to health, metrics and Events
 //	listeners.go      the HTTP listeners for health, metrics and the page of package ui
 //	systemd.go        reports the state to systemd; the files are read again
+//	passing.go        open connections, by where their endpoints are and who their clients are
 //	drain.go          the daemon stops serving because somebody asks
 //	conntrackfull.go  a table of connections that is full
 package daemon

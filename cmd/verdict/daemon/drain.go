@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/ipvsctl"
-	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/health"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -20,12 +17,12 @@ import (
 // drainer stops serving when somebody asks for it: first the addresses leave, then there is nothing new, then the process
 // ends. Each step is a change in the store, which the loop brings into the kernel like any other.
 type drainer struct {
-	store *state.Store
-	proxy *health.Proxy
-	ipvs  bool
-	can   bool // the objects come from a folder
-	begin chan socket.Drain
-	ended chan struct{}
+	store   *state.Store
+	proxy   *health.Proxy
+	passing *passing
+	can     bool // the objects come from a folder
+	begin   chan socket.Drain
+	ended   chan struct{}
 	// failed says which step failed. It is set before ended is closed.
 	failed error
 	log    *slog.Logger
@@ -142,26 +139,12 @@ func (d *drainer) awaitConnections(ctx context.Context, timeout time.Duration) e
 
 // open counts the open connections to Services.
 func (d *drainer) open() (n int, err error) {
-	serves, ranges := d.places()
-	for _, family := range []state.Family{state.IPv4, state.IPv6} {
-		loads, err := conntrack.Count(conntrack.Options{}, family)
-		if err != nil {
-			return 0, err
-		}
-		for route, load := range loads {
-			at := state.Place{Addr: route.Dst.Addr(), Protocol: state.Protocol(route.Protocol), Port: route.Dst.Port()}
-			atNodePort := at
-			atNodePort.Addr = netip.Addr{}
-			in := func(r portRange) bool {
-				return r.first.Port <= at.Port && at.Port <= r.last && r.first.Addr == at.Addr && r.first.Protocol == at.Protocol
-			}
-			if serves[at] || serves[atNodePort] || slices.ContainsFunc(ranges, in) {
-				n += load.Active
-			}
-		}
+	rows, err := d.passing.count(false)
+	for i := range rows {
+		n += rows[i].Open
 	}
-	if !d.ipvs {
-		return n, nil
+	if err != nil || !d.passing.ipvs {
+		return n, err
 	}
 	servers, err := ipvsctl.List(ipvsctl.Options{}, 0)
 	for i := range servers {
@@ -170,35 +153,4 @@ func (d *drainer) open() (n int, err error) {
 		}
 	}
 	return n, err
-}
-
-// portRange is where a range of ports is served.
-type portRange struct {
-	first state.Place
-	last  uint16
-}
-
-// places are where Services are served; a node port has no address.
-func (d *drainer) places() (out map[state.Place]bool, ranges []portRange) {
-	out = map[state.Place]bool{}
-	for _, name := range d.store.ServiceNames() {
-		svc, _ := d.store.Service(name)
-		if svc == nil {
-			continue
-		}
-		for _, p := range svc.Ports {
-			for _, list := range [][]netip.Addr{svc.ClusterIPs, svc.ExternalIPs, svc.LoadBalancerIPs} {
-				for _, a := range list {
-					at := state.Place{Addr: a, Protocol: p.Protocol, Port: p.Port}
-					if out[at] = true; p.EndPort != 0 {
-						ranges = append(ranges, portRange{at, p.EndPort})
-					}
-				}
-			}
-			if p.NodePort != 0 {
-				out[state.Place{Protocol: p.Protocol, Port: p.NodePort}] = true
-			}
-		}
-	}
-	return out, ranges
 }

@@ -140,15 +140,16 @@ func adoptedFrontends(engine *ipvsctl.Engine) (list []conntrack.Frontend) {
 }
 
 // scrapeKernel adds the metrics that are read from the kernel when someone asks for them.
-func (o *observers) scrapeKernel(k *kernelSide) error {
+func (o *observers) scrapeKernel(k *kernelSide, p *passing) error {
 	options := kernelmetrics.Options{
 		Elements: k.engine.Elements,
 		Affinity: func() ([]inspect.AffinityEntries, error) { return inspect.ReadAffinity(kernel.Options{}) },
 		Traffic: func(within time.Duration) ([]inspect.FrontendStatus, error) {
 			return inspect.Counters(kernel.Options{}, within, nil)
 		},
-		Room: func() (conntrack.Room, error) { return conntrack.ReadRoom(procRoot) },
-		Most: o.settings.CountedFrontends, Log: o.log, Now: time.Now,
+		Room:    func() (conntrack.Room, error) { return conntrack.ReadRoom(procRoot) },
+		Passing: p.latest,
+		Most:    o.settings.CountedFrontends, Log: o.log, Now: time.Now,
 	}
 	if k.balancer != nil {
 		options.Servers = func(within time.Duration) ([]ipvsctl.Status, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/ipvsctl/wire"
 	"github.com/verdict-proxy/verdict/nft"
@@ -27,6 +28,7 @@ type kernel struct {
 	traffic   []inspect.FrontendStatus
 	virtual   []ipvsctl.Status
 	routed    []inspect.FrontendStatus
+	open      []socket.Passing
 	servers   int // how often virtual servers were read
 	err       error
 	read      int
@@ -55,7 +57,8 @@ func (k *kernel) collector(most int) *Collector {
 		Room: func() (conntrack.Room, error) {
 			return conntrack.Room{Entries: 9, Limit: 10, Dropped: 4, Evicted: 6}, k.err
 		},
-		Most: most, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return k.now },
+		Passing: func() ([]socket.Passing, error) { return k.open, k.err },
+		Most:    most, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return k.now },
 	})
 }
 
@@ -183,7 +186,8 @@ func TestVirtualServers(t *testing.T) {
 
 // TestLint: names and help texts are as Prometheus wants them. Every metric has a series, because only those are checked.
 func TestLint(t *testing.T) {
-	k := &kernel{traffic: []inspect.FrontendStatus{at(program.Services, "a", "shop/web:http", 1), at(program.NoEndpoints, "b", "shop/old:80", 4)}}
+	k := &kernel{traffic: []inspect.FrontendStatus{at(program.Services, "a", "shop/web:http", 1), at(program.NoEndpoints, "b", "shop/old:80", 4)},
+		open: []socket.Passing{{Service: "shop/web:http", Client: "pod", Endpoint: "here", Open: 1}}}
 	c, registry := k.collector(10), prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
 	problems, err := testutil.GatherAndLint(registry)
@@ -242,9 +246,30 @@ func TestFailures(t *testing.T) {
 		verdict_scrape_failures_total{source="connections"} 2
 		verdict_scrape_failures_total{source="conntrack"} 2
 		verdict_scrape_failures_total{source="ipvs"} 2
+		verdict_scrape_failures_total{source="open connections"} 2
 		# TYPE verdict_service_connections_shown gauge
 		verdict_service_connections_shown 0
 	`, "verdict_scrape_failures_total", "verdict_service_connections_shown", connections)
+}
+
+// TestOpen: open connections are shown for each service port, or for all together if the node has too many frontends.
+func TestOpen(t *testing.T) {
+	k := &kernel{frontends: 2, open: []socket.Passing{
+		{Service: "shop/a:http", Client: "outside", Endpoint: "elsewhere", Open: 5},
+		{Service: "shop/b:http", Client: "outside", Endpoint: "elsewhere", Open: 7},
+		{Service: "shop/b:http", Client: "pod", Endpoint: "here", Open: 1},
+	}}
+	c := k.collector(2)
+	k.expect(t, c, `# TYPE verdict_service_open_connections gauge
+		verdict_service_open_connections{client="outside",endpoint="elsewhere",namespace="shop",port="http",service="a"} 5
+		verdict_service_open_connections{client="outside",endpoint="elsewhere",namespace="shop",port="http",service="b"} 7
+		verdict_service_open_connections{client="pod",endpoint="here",namespace="shop",port="http",service="b"} 1
+	`, "verdict_service_open_connections")
+	k.frontends = 3
+	k.expect(t, c, `# TYPE verdict_service_open_connections gauge
+		verdict_service_open_connections{client="outside",endpoint="elsewhere",namespace="",port="",service=""} 12
+		verdict_service_open_connections{client="pod",endpoint="here",namespace="",port="",service=""} 1
+	`, "verdict_service_open_connections")
 }
 
 func TestSplitName(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/inspect"
@@ -27,6 +28,7 @@ type Options struct {
 	Traffic  func(within time.Duration) ([]inspect.FrontendStatus, error)
 	Servers  func(within time.Duration) ([]ipvsctl.Status, error) // the virtual servers of Verdict; nil: there are none
 	Room     func() (conntrack.Room, error)                       // of the table of connections
+	Passing  func() ([]socket.Passing, error)                     // open connections, as of a while ago
 	// Most is how many frontends the node may have; with more, Traffic and Servers are not called. 0: never call them.
 	Most int
 	Log  *slog.Logger
@@ -76,6 +78,9 @@ var (
 	refusedDesc = describe("verdict_service_refused_packets_total",
 		"Packets to a service port that were refused, since Verdict started: there are no endpoints, or the policy leaves none.",
 		"ip_family", "namespace", "service", "port", "reason")
+	openDesc = describe("verdict_service_open_connections",
+		"Open connections of a service port through this node, by who the client is (outside, pod, node) and where the endpoint is (here, elsewhere).",
+		"namespace", "service", "port", "client", "endpoint")
 	countedDesc = describe("verdict_service_connections_shown",
 		"1: connections of service ports are shown. 0: the node has more frontends than --max-counted-frontends, or reading failed.")
 	serversDesc = describe("verdict_ipvs_virtual_servers", "Virtual servers of Verdict in IPVS.")
@@ -91,7 +96,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, each := range []*prometheus.Desc{
-		elementsDesc, roomDesc, entriesDesc, sizeDesc, connectionsDesc, refusedDesc, countedDesc, serversDesc, activeDesc, failuresDesc,
+		elementsDesc, roomDesc, entriesDesc, sizeDesc, connectionsDesc, refusedDesc, openDesc, countedDesc, serversDesc, activeDesc, failuresDesc,
 		trackedDesc, limitDesc, droppedDesc,
 	} {
 		to <- each
@@ -116,6 +121,7 @@ func (c *Collector) scrape(now time.Time) []prometheus.Metric {
 	frontends := c.elements(s)
 	c.affinity(s, now)
 	c.room(s, now)
+	c.passing(s, now, frontends <= c.options.Most)
 	shown := 0.0
 	if frontends <= c.options.Most {
 		all := c.servers(s, now)
@@ -124,7 +130,7 @@ func (c *Collector) scrape(now time.Time) []prometheus.Metric {
 		}
 	}
 	s.gauge(countedDesc, shown)
-	for _, source := range []string{"affinity", "connections", "conntrack", "ipvs"} {
+	for _, source := range []string{"affinity", "connections", "conntrack", "ipvs", "open connections"} {
 		s.counter(failuresDesc, c.failures[source], source)
 	}
 	return s.found
@@ -180,6 +186,27 @@ func (c *Collector) room(s *scrape, now time.Time) {
 	s.gauge(limitDesc, float64(r.Limit))
 	s.counter(droppedDesc, float64(r.Evicted), "evicted")
 	s.counter(droppedDesc, float64(r.Dropped), "dropped")
+}
+
+// passing shows the open connections: of each service port, or of all together if there are too many.
+func (c *Collector) passing(s *scrape, now time.Time, each bool) {
+	rows, err := c.options.Passing()
+	if err != nil {
+		c.failed("open connections", now, err)
+		return
+	}
+	sums := map[socket.Passing]int{}
+	for _, row := range rows {
+		n := row.Open
+		if row.Open = 0; !each {
+			row.Service = ""
+		}
+		sums[row] += n
+	}
+	for row, n := range sums {
+		namespace, service, port := splitName(row.Service)
+		s.gauge(openDesc, float64(n), namespace, service, port, row.Client, row.Endpoint)
+	}
 }
 
 // servers shows the virtual servers, notes them, and reports whether it could. After a failure, what was noted stays, so that

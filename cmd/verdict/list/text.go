@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // write writes the text.
@@ -26,6 +28,9 @@ func (o *options) write(out io.Writer, what any) error {
 			writeWide(w, what.Frontends, counters)
 		default:
 			writeFull(w, what.Frontends, counters)
+		}
+		if n := socket.Stranded(what.Open); n > 0 {
+			fmt.Fprintf(w, "Through this node, clients outside have %s to endpoints on other nodes\n", state.Plural(n, "open connection"))
 		}
 	}
 	return w.Flush()

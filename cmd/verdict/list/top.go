@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -28,6 +29,8 @@ the daemon does.
   Conn/s      new connections per second, of all frontends of a service port together
   Refused/s   connections that were refused or dropped because no endpoint can take them
   Total       connections since the frontends were written
+  Stranded    open connections of clients outside to endpoints on other nodes: they die with this node. The daemon counts
+              them, at most every 15 seconds
 
 The first lines show the daemon, if it runs: its latest pass, what waits, and how many parts of objects are not
 honored.
@@ -50,6 +53,8 @@ type top struct {
 	opened *conntrack.Opened // connections since then, by endpoint; nil: rows are Services
 	rows   []topRow
 	daemon []string
+	// unknown: the daemon does not say which connections are open
+	unknown bool
 }
 
 // topRow is a service port, or an endpoint of one.
@@ -57,6 +62,8 @@ type topRow struct {
 	snapshot.Load
 	Endpoint string `json:"endpoint,omitempty"`
 	Counter  string `json:"countedBy,omitempty"`
+	// Open are the open connections; none if the daemon does not answer.
+	Open []socket.Passing `json:"open,omitempty"`
 }
 
 // NewTop returns the command "top".
@@ -171,10 +178,19 @@ func (t *top) measure() error {
 	if err != nil {
 		return err
 	}
-	t.rows, t.daemon = nil, daemonLines(socket.NewClient(), time.Now())
+	client := socket.NewClient()
+	t.rows, t.daemon = nil, daemonLines(client, time.Now())
 	if t.opened == nil {
+		open := map[string][]socket.Passing{}
+		rows, err := client.Passing(socket.PassingPeriod)
+		if t.unknown = err != nil; err != nil && !errors.Is(err, socket.ErrNotRunning) {
+			t.daemon = append(t.daemon, "open connections are not shown: "+err.Error())
+		}
+		for _, p := range rows {
+			open[p.Service] = append(open[p.Service], p)
+		}
 		for _, l := range now.Loads(t.before) {
-			t.rows = append(t.rows, topRow{Load: l})
+			t.rows = append(t.rows, topRow{Load: l, Open: open[l.Service]})
 		}
 	} else if err := t.measureEndpoints(now); err != nil {
 		return err
@@ -189,7 +205,7 @@ func (t *top) measureEndpoints(now snapshot.Counts) error {
 		return err
 	}
 	for key, rate := range snapshot.EndpointRates(flows, t.before, now) {
-		row := topRow{snapshot.Load{Service: cmp.Or(key.Service, "-"), Rate: rate}, key.At.String(), "conntrack"}
+		row := topRow{snapshot.Load{Service: cmp.Or(key.Service, "-"), Rate: rate}, key.At.String(), "conntrack", nil}
 		if key.Engine == snapshot.IPVS {
 			row.Counter = snapshot.IPVS
 		}
@@ -220,7 +236,7 @@ func (t *top) sortRows() {
 
 // write writes rows as a table. Names of Services are cut so that it has no more columns than width; 0: they are not cut.
 func (t *top) write(out io.Writer, rows []topRow, width int) error {
-	widest, others := 0, 35 // the columns beside the name
+	widest, others := 0, 45 // the columns beside the name
 	for i := range rows {
 		widest = max(widest, len(rows[i].Endpoint))
 	}
@@ -231,7 +247,7 @@ func (t *top) write(out io.Writer, rows []topRow, width int) error {
 	if t.ends {
 		fmt.Fprintf(w, "Service\tEndpoint\t%10s\tCounted by\n", "Conn/s")
 	} else {
-		fmt.Fprintf(w, "Service\t%10s\t%10s\t%12s\n", "Conn/s", "Refused/s", "Total")
+		fmt.Fprintf(w, "Service\t%10s\t%10s\t%12s\t%9s\n", "Conn/s", "Refused/s", "Total", "Stranded")
 	}
 	for i := range rows {
 		r := &rows[i]
@@ -241,9 +257,13 @@ func (t *top) write(out io.Writer, rows []topRow, width int) error {
 		}
 		if t.ends {
 			fmt.Fprintf(w, "%s\t%s\t%10.1f\t%s\n", name, r.Endpoint, r.Rate, r.Counter)
-		} else {
-			fmt.Fprintf(w, "%s\t%10.1f\t%10.1f\t%12d\n", name, r.Rate, r.Refused, r.Total)
+			continue
 		}
+		stranded := strconv.Itoa(socket.Stranded(r.Open))
+		if t.unknown {
+			stranded = "-"
+		}
+		fmt.Fprintf(w, "%s\t%10.1f\t%10.1f\t%12d\t%9s\n", name, r.Rate, r.Refused, r.Total, stranded)
 	}
 	return w.Flush()
 }

@@ -106,6 +106,9 @@ func (q *Query) inRanges(a netip.Addr) bool {
 // keep removes frontends that are not wanted.
 func (t *Table) keep(q *Query) {
 	t.Frontends = slices.DeleteFunc(t.Frontends, func(fe Frontend) bool { return !q.selects(t, &fe) })
+	t.Open = slices.DeleteFunc(t.Open, func(p socket.Passing) bool {
+		return !slices.ContainsFunc(t.Frontends, func(fe Frontend) bool { return fe.Service == p.Service })
+	})
 }
 
 func (q *Query) selects(t *Table, fe *Frontend) bool {

@@ -162,7 +162,11 @@ func (t *Table) complete(q *Query) {
 	if !q.Uncounted && len(t.Frontends) > 0 {
 		t.countConnections(q.families())
 	}
-	t.noteOutliers(socket.NewClient())
+	client := socket.NewClient()
+	t.noteOutliers(client)
+	if !q.Uncounted {
+		t.Open, _ = client.Passing(socket.PassingPeriod) // the kernel alone suffices
+	}
 	t.sort()
 }
 

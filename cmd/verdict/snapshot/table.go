@@ -20,7 +20,9 @@ type Table struct {
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses"`
 	Frontends         []Frontend   `json:"frontends"`
 
-	Notes []string `json:"notes,omitempty"` // what could not be read
+	// Open are the open connections of service ports; none if the daemon does not answer.
+	Open  []socket.Passing `json:"open,omitempty"`
+	Notes []string         `json:"notes,omitempty"` // what could not be read
 }
 
 // Frontend is where clients connect, in one engine.

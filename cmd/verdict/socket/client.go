@@ -133,6 +133,15 @@ func (c *Client) ServicesOf(endpoint string) (Services, error) {
 	return ask[Services](c, pathServices, url.Values{"endpoint": {endpoint}})
 }
 
+// PassingPeriod is how old an answer about open connections may be for those who only look.
+const PassingPeriod = 15 * time.Second
+
+// Passing asks for the open connections, as of some time ago at most. The daemon looks less often at a large table, and that takes
+// seconds.
+func (c *Client) Passing(within time.Duration) ([]Passing, error) {
+	return send[[]Passing](c, http.MethodGet, pathPassing, url.Values{"within": {within.String()}}, time.Minute)
+}
+
 // request has the daemon do something, and returns what it did not do.
 func request(c *Client, path string, query url.Values, timeout time.Duration) error {
 	answer, err := send[done](c, http.MethodPost, path, query, timeout)

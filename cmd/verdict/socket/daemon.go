@@ -35,6 +35,8 @@ type Daemon struct {
 	// cannot.
 	Drain    func(context.Context, Drain) error
 	Draining func() string
+	// Passing counts open connections, at most some time ago.
+	Passing func(within time.Duration) ([]Passing, error)
 }
 
 // Watcher knows endpoints that do not answer, fail their checks, or are backups. Lists are sorted by

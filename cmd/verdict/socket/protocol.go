@@ -22,6 +22,7 @@ const (
 	pathNames     = "/v1/names"
 	pathServices  = "/v1/services"
 	pathOutliers  = "/v1/outliers"
+	pathPassing   = "/v1/passing"
 	pathReload    = "/v1/reload" // POST
 	pathDrain     = "/v1/drain"  // POST
 )
@@ -82,6 +83,34 @@ type Drain struct {
 	Settle time.Duration
 	// Timeout is how long open connections may go on.
 	Timeout time.Duration
+}
+
+// Passing counts the open connections of a service port that go through this node.
+type Passing struct {
+	Service  string `json:"service"`  // namespace/name:port
+	Client   string `json:"client"`   // ClientOutside, ClientPod or ClientNode
+	Endpoint string `json:"endpoint"` // EndpointHere or EndpointElsewhere
+	Open     int    `json:"open"`
+}
+
+// Who the client of a connection is, and where its endpoint is.
+const (
+	ClientOutside     = "outside"
+	ClientPod         = "pod"
+	ClientNode        = "node"      // this node
+	EndpointHere      = "here"      // on this node
+	EndpointElsewhere = "elsewhere" // on another one
+)
+
+// Stranded counts the connections that nobody but this node keeps alive: those of clients outside to endpoints on other nodes. They
+// die with this node.
+func Stranded(rows []Passing) (n int) {
+	for i := range rows {
+		if rows[i].Client == ClientOutside && rows[i].Endpoint == EndpointElsewhere {
+			n += rows[i].Open
+		}
+	}
+	return n
 }
 
 // done answers a request. Fault says what was not done; "": everything was.

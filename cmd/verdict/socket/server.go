@@ -39,6 +39,13 @@ func Serve(ctx context.Context, l net.Listener, d *Daemon) error {
 	handle(pathNames, func(get func(string) string) (any, error) { return d.Names(get("begin"), maxServices), nil })
 	handle(pathServices, func(get func(string) string) (any, error) { return d.ServicesOf(get("endpoint")) })
 	handle(pathOutliers, func(func(string) string) (any, error) { return d.Outlying(), nil })
+	handle(pathPassing, func(get func(string) string) (any, error) {
+		within, err := time.ParseDuration(get("within"))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrQuestion, err)
+		}
+		return d.Passing(within)
+	})
 	mux.HandleFunc("POST "+pathReload, func(w http.ResponseWriter, r *http.Request) {
 		d.answer(w, doneWith(d.Reload(r.Context())), nil)
 	})

@@ -22,6 +22,8 @@ type overview struct {
 	Outliers     []socket.Outlier `json:"outliers"` // the first ones of those to look at
 	OutlierCount int              `json:"outlierCount"`
 	Rates        rates            `json:"rates"`
+	// Stranded are open connections of clients outside to endpoints on other nodes.
+	Stranded int `json:"strandedConnections"`
 }
 
 // rates add up all Services.
@@ -51,6 +53,10 @@ func (p *page) overview(url.Values) (any, error) {
 		for i := range reading.Loads {
 			out.Rates.Connections += reading.Loads[i].Rate
 			out.Rates.Refused += reading.Loads[i].Refused
+		}
+		open, err := p.Daemon.Passing(socket.PassingPeriod)
+		if out.Stranded = socket.Stranded(open); err != nil && out.Rates.Error == "" {
+			out.Rates.Error = err.Error()
 		}
 		return out, nil
 	})

@@ -47,6 +47,7 @@ async function showOverview(signal) {
     figure(count(o.services), "Services"),
     figure(rate(o.rates.connectionsPerSecond, o.rates.seconds), "connections/s"),
     figure(rate(o.rates.refusedPerSecond, o.rates.seconds), "refused/s", o.rates.refusedPerSecond > 0),
+    figure(count(o.strandedConnections), "open connections from outside to other nodes"),
     figure(count(o.waitingServices), "Services wait for the kernel" + waits, o.waitingServices > 0 && now - Date.parse(o.waitingSince) > 10000),
     figure(count(o.passes), "passes"),
     figure(count(o.problemCount), "parts not honored", o.problemCount > 0),
