@@ -19,7 +19,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
-	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -132,105 +131,6 @@ type answer struct {
 
 func (a *answer) Header() http.Header    { return a.header }
 func (a *answer) WriteHeader(status int) { a.status = status }
-
-// PassDone counts a pass.
-func (m *Metrics) PassDone(p *report.Pass) {
-	m.passes.WithLabelValues(p.Result.Outcome.String()).Inc()
-	m.passDuration.Observe(p.Duration.Seconds())
-	m.transacted(p)
-	m.pauses.Add(float64(p.Pauses))
-	kind := m.partialDuration
-	if p.Result.Full {
-		kind = m.fullDuration
-	}
-	for _, f := range m.families {
-		m.syncDuration.WithLabelValues(f.Version()).Observe(p.Duration.Seconds())
-		kind.WithLabelValues(f.Version()).Observe(p.Duration.Seconds())
-	}
-	if p.Result.Err != nil {
-		for _, f := range m.families {
-			m.syncFailures.WithLabelValues(f.Version()).Inc()
-		}
-		return
-	}
-	m.elements.WithLabelValues("add").Add(float64(p.Result.Added))
-	m.elements.WithLabelValues("delete").Add(float64(p.Result.Deleted))
-	end := p.Started.Add(p.Duration)
-	m.lastApplied.Set(seconds(end))
-	m.AsWanted(end)
-	for _, t := range p.Triggers {
-		m.programming.WithLabelValues(t.Family.Version()).Observe(end.Sub(t.At).Seconds())
-	}
-	for _, l := range p.Latencies {
-		m.changes.WithLabelValues(l.Change).Observe(l.Took.Seconds())
-	}
-	m.serves(&p.Totals)
-}
-
-// AsWanted records when the kernel was as wanted.
-func (m *Metrics) AsWanted(at time.Time) {
-	for _, f := range m.families {
-		m.lastSync.WithLabelValues(f.Version()).Set(seconds(at))
-	}
-}
-
-// transacted counts the transactions of a pass, and how long their stages took. A pass without a transaction counts in
-// neither.
-func (m *Metrics) transacted(p *report.Pass) {
-	r := &p.Result
-	if r.Transactions == (dataplane.Result{}).Transactions {
-		return
-	}
-	for outcome, n := range r.Transactions {
-		m.transactions.WithLabelValues(dataplane.Outcome(outcome).String()).Add(float64(n))
-	}
-	m.stages.WithLabelValues("plan").Observe(p.Planning.Seconds())
-	m.stages.WithLabelValues("encode").Observe(r.Encode.Seconds())
-	m.stages.WithLabelValues("kernel").Observe(r.Kernel.Seconds())
-}
-
-// serves records what the engines serve. In a stream of changes of endpoints, most passes change little of it. A scheduler
-// has a series from the time at which it first has a pool.
-func (m *Metrics) serves(t *dataplane.AllTotals) {
-	first, was := m.served == nil, dataplane.AllTotals{}
-	if !first {
-		was = *m.served
-	}
-	if !first && was == *t {
-		return
-	}
-	served := *t // without the rest of the pass
-	m.served = &served
-	for i := range t.Engines {
-		engine, e, before := dataplane.Engine(i).String(), &t.Engines[i], &was.Engines[i]
-		m.endpoints.WithLabelValues(engine).Set(float64(e.Endpoints))
-		if first || e.Frontends != before.Frontends {
-			for kind, n := range e.Frontends {
-				label := strings.ReplaceAll(strings.ToLower(plan.FrontendKind(kind).String()), " ", "_")
-				m.frontends.WithLabelValues(label, engine).Set(float64(n))
-			}
-		}
-		if first || e.Pools != before.Pools {
-			m.setPools(engine, e)
-		}
-	}
-	if !first && was.NoLocal == t.NoLocal {
-		return
-	}
-	for _, f := range m.families {
-		m.noLocal.WithLabelValues("internal", f.Version()).Set(float64(t.NoLocal[f].Internal))
-		m.noLocal.WithLabelValues("external", f.Version()).Set(float64(t.NoLocal[f].External))
-	}
-}
-
-func (m *Metrics) setPools(engine string, e *dataplane.Totals) {
-	for i, scheduler := range dataplane.Schedulers() {
-		if key := [2]string{engine, scheduler}; e.Pools[i] > 0 || m.seen[key] {
-			m.seen[key] = true
-			m.pools.WithLabelValues(engine, scheduler).Set(float64(e.Pools[i]))
-		}
-	}
-}
 
 // Readable records whether the latest attempt to read a resource of the Kubernetes API worked.
 func (m *Metrics) Readable(resource string, works bool) {
