@@ -74,6 +74,12 @@ e2e: packages $(SUM) $(E2E_BINARY) ## run the scenarios with real packets agains
 $(E2E_BINARY):
 	$(GO) build -ldflags '-X main.version=v0.0.0-test' -o $@ ./cmd/verdict
 
+.PHONY: screenshots
+screenshots: packages ## take pictures of the page into .cache/screenshots: 3 and 2,000 Services, wide and narrow, light and dark (root)
+	rm -rf .cache/screenshots && mkdir -p .cache/screenshots
+	VERDICT_SCREENSHOTS=$(CURDIR)/.cache/screenshots $(GO) test ./cmd/verdict/ui -count=1 -run 'TestLooks|TestPage'
+	@echo "$$(ls .cache/screenshots | wc -l) pictures are in $(CURDIR)/.cache/screenshots"
+
 .PHONY: flakes
 flakes: packages ## run the tests of "make test" N times (default 20) in random order beside load, and list each that failed once (SUITE=e2e: of "make e2e")
 	SHUFFLE=1 RACE= .ci/flakes.sh $(or $(N),20) .ci/$(or $(SUITE),test).sh

@@ -3,16 +3,22 @@ package ui
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/proxier/endpointhealth"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -144,4 +150,105 @@ func TestCache(t *testing.T) {
 			t.Errorf("%d answers are kept", n)
 		}
 	})
+}
+
+// fewOutliers stands in for what watches endpoints.
+type fewOutliers []endpointhealth.Status
+
+func (f fewOutliers) Statuses(of state.Name) []endpointhealth.Status {
+	return slices.DeleteFunc(slices.Clone(f), func(s endpointhealth.Status) bool { return of != state.Name{} && s.Service != of })
+}
+
+// attentionPage has a Service that is down, one with a failing endpoint, one with a problem of its slice, and a good one.
+func attentionPage() *page {
+	store, journal := state.NewStore(), socket.NewJournal()
+	name := func(n string) state.Name { return state.Name{Namespace: "shop", Name: n} }
+	at := func(last byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 1, last}) }
+	var outliers fewOutliers
+	fails := func(service string, last byte) {
+		s := endpointhealth.Status{Protocol: state.TCP, State: endpointhealth.StateFailing}
+		s.Service, s.At = name(service), netip.AddrPortFrom(at(last), 8080)
+		outliers = append(outliers, s)
+	}
+	for i, n := range []string{"api", "down", "slice", "web"} {
+		store.SetService(&state.Service{
+			Name: name(n), ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(i + 10)})},
+			ExternalIPs: []netip.Addr{netip.MustParseAddr("fd00::1")},
+			Ports: []state.ServicePort{{Name: "http", Protocol: state.TCP, Port: 80, NodePort: uint16(30080 + i)},
+				{Name: "many", Protocol: state.TCP, Port: 5000, EndPort: 5010}},
+		}, nil)
+		first := byte(10 * i)
+		store.SetSlice(&state.Slice{
+			Name: name(n + "-1"), Service: name(n), Ports: []state.SlicePort{{Name: "http", Protocol: state.TCP, Port: 8080}},
+			Endpoints: []state.Endpoint{{Addr: at(first), Ready: true}, {Addr: at(first + 1), Ready: true}, {Addr: at(first + 2)}},
+		}, nil)
+	}
+	fails("down", 10)
+	fails("down", 11)
+	fails("web", 31)
+	problem := func(kind, n, field string) state.ObjectProblems {
+		o := state.Object{Kind: kind, Name: name(n)}
+		return state.ObjectProblems{Object: o, Problems: []state.Problem{{Kind: kind, Object: o.Name, Field: field, Reason: "why"}}}
+	}
+	journal.Problems([]state.ObjectProblems{
+		problem("Service", "down", state.FieldEndpoints), problem("EndpointSlice", "slice-1", "endpoints[0]"), problem("File", "web", "line 1"),
+	})
+	d := &socket.Daemon{Journal: journal, Store: store, Outliers: outliers, NodeName: "n1", Log: slog.New(slog.DiscardHandler)}
+	d.Passing = func(time.Duration) ([]socket.Passing, error) { return nil, nil }
+	return &page{recent: newCache(), Options: Options{Log: d.Log, Daemon: d}}
+}
+
+// TestAttention: failing endpoints and problems of slices are in the row of their Service, and what is down comes first.
+func TestAttention(t *testing.T) {
+	p := attentionPage()
+	list, err := p.services(url.Values{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for _, r := range list.(shown).Rows {
+		rows = append(rows, fmt.Sprintf("%s %d/%d bad %d problems %d", r.name.Name, r.Good, r.Endpoints, r.Bad, r.Problems))
+	}
+	want := []string{"down 0/3 bad 2 problems 3", "web 1/3 bad 1 problems 1", "slice 2/3 bad 0 problems 1", "api 2/3 bad 0 problems 0"}
+	if !slices.Equal(rows, want) {
+		t.Errorf("rows %q, want %q", rows, want)
+	}
+	if of := p.problems()["shop/slice"]; len(of) != 1 || of[0].Field != "endpoints[0]" {
+		t.Errorf("problems of the Service with a problem of its slice: %+v", of)
+	}
+	got, err := p.overview(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := got.(overview)
+	var concerns []string
+	for _, c := range o.Concerns {
+		concerns = append(concerns, fmt.Sprintf("%s %t %d: %s", c.Object, c.Service, c.Count, strings.Join(c.Reasons, "; ")))
+	}
+	want = []string{
+		"shop/down true 3: why; 10.0.1.10:8080 fails its check: ", "shop/web true 1: 10.0.1.31:8080 fails its check: ",
+		"File shop/web false 1: line 1: why", "shop/slice true 1: endpoints[0]: why",
+	}
+	if !slices.Equal(concerns, want) || o.ProblemCount != 3 || o.OutlierCount != 3 || o.ConcernCount != 4 {
+		t.Errorf("%d problems, %d outliers, %d concerns %q, want %q", o.ProblemCount, o.OutlierCount, o.ConcernCount, concerns, want)
+	}
+}
+
+// TestSearch: words are parts of names, beginnings of addresses, and ports.
+func TestSearch(t *testing.T) {
+	p := attentionPage()
+	for text, want := range map[string]string{
+		"": "api,down,slice,web", "SHOP we": "web", "10.96.0.1": "api,down,slice,web", "10.96.0.12": "slice", "10.96.0.12:80": "slice",
+		"[fd00::1]:80 web": "web", "10.96.0.12:81": "", "10.96.0.12:30082": "", "30083": "web", "3008": "", "80 api": "api", "5005": "api,down,slice,web",
+		"5011": "", "10.96.0.12:5010": "slice", "10.0.1.31": "web", "10.0.1.31:8080": "web", "10.0.1.31:80": "", "none": "", "web 30080": "",
+	} {
+		var found []string
+		for _, r := range p.search(p.rows(&snapshot.Reading{}), text) {
+			found = append(found, r.name.Name)
+		}
+		slices.Sort(found)
+		if got := strings.Join(found, ","); got != want {
+			t.Errorf("%q finds %q, want %q", text, got, want)
+		}
+	}
 }

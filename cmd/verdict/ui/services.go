@@ -3,6 +3,7 @@ package ui
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -49,7 +50,7 @@ func (p *page) readService(name string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := service{Service: name, Unsure: frontends.Unsure, Problems: p.Daemon.Problems(name)}
+	out := service{Service: name, Unsure: frontends.Unsure, Problems: p.problems()[name]}
 	some := frontends.List[:min(len(frontends.List), maxFrontends)]
 	out.More = len(frontends.List) - len(some)
 	if out.Kernel, err = snapshot.ReadPlaces(snapshot.Query{Uncounted: true}, some); err != nil {
@@ -58,6 +59,9 @@ func (p *page) readService(name string) (any, error) {
 	if out.Endpoints, err = p.Daemon.Endpoints(name); err != nil {
 		return nil, err
 	}
+	bad := slices.DeleteFunc(slices.Clone(out.Endpoints), func(e socket.Endpoint) bool { return !e.Bad })
+	good := slices.DeleteFunc(out.Endpoints, func(e socket.Endpoint) bool { return e.Bad })
+	out.Endpoints = slices.Concat(bad, good)
 	out.MoreEndpoints = max(0, len(out.Endpoints)-maxEndpoints)
 	out.Endpoints = out.Endpoints[:min(len(out.Endpoints), maxEndpoints)]
 	out.Problems = out.Problems[:min(len(out.Problems), maxShown)]
@@ -82,15 +86,17 @@ type row struct {
 	Rate     float64 `json:"connectionsPerSecond"`
 	Refused  float64 `json:"refusedPerSecond"`
 	Total    uint64  `json:"connectionsTotal"`
-	Problems int     `json:"problems"`
+	Problems int     `json:"problems"` // of the Service, and its bad endpoints
 
 	// The rest is filled in for rows that are shown.
 	Addresses []string `json:"addresses,omitempty"`
-	Ports     int      `json:"ports"`
+	Ports     []string `json:"ports,omitempty"`
 	Endpoints int      `json:"endpoints"`
-	Ready     int      `json:"ready"`
+	Good      int      `json:"good"` // endpoints that are ready and not bad
+	Bad       int      `json:"bad"`
 
-	name state.Name
+	name    state.Name
+	urgency int
 }
 
 // shown is one page of the list.
@@ -112,7 +118,7 @@ func (p *page) services(q url.Values) (any, error) {
 	if err != nil || number < 0 {
 		return nil, fmt.Errorf("%w: page %q must be a number", socket.ErrQuestion, q.Get("page"))
 	}
-	by, ok := orders()[cmp.Or(q.Get("sort"), "name")]
+	by, ok := orders()[cmp.Or(q.Get("sort"), "problems")]
 	if !ok {
 		return nil, fmt.Errorf("%w: sort %q must be name, rate, refused, total or problems", socket.ErrQuestion, q.Get("sort"))
 	}
@@ -123,7 +129,7 @@ func (p *page) services(q url.Values) (any, error) {
 	}
 	rows := all.([]row)
 	out := shown{Total: len(rows), Seconds: reading.Seconds}
-	rows = search(rows, q.Get("q"))
+	rows = p.search(rows, q.Get("q"))
 	out.Matches, out.Pages = len(rows), max(1, (len(rows)+perPage-1)/perPage)
 	slices.SortFunc(rows, func(a, b row) int { return cmp.Or(by(&a, &b), a.name.Compare(b.name)) })
 	out.Page = min(number, out.Pages-1)
@@ -142,7 +148,7 @@ func orders() map[string]func(a, b *row) int {
 		"rate":     func(a, b *row) int { return cmp.Compare(b.Rate, a.Rate) },
 		"refused":  func(a, b *row) int { return cmp.Compare(b.Refused, a.Refused) },
 		"total":    func(a, b *row) int { return cmp.Compare(b.Total, a.Total) },
-		"problems": func(a, b *row) int { return cmp.Compare(b.Problems, a.Problems) },
+		"problems": func(a, b *row) int { return cmp.Or(b.urgency-a.urgency, cmp.Compare(b.Problems, a.Problems)) },
 	}
 }
 
@@ -161,46 +167,88 @@ func (p *page) rows(reading *snapshot.Reading) []row {
 			r.Rate, r.Refused, r.Total = r.Rate+l.Rate, r.Refused+l.Refused, r.Total+l.Total
 		}
 	}
-	for _, problem := range p.Daemon.Problems("") {
-		if r := at[problem.Object]; r != nil {
-			r.Problems++
+	for name, c := range p.concerns() {
+		if r := at[name]; r != nil {
+			r.Problems, r.urgency = c.Count, c.Urgency
 		}
 	}
 	return rows
 }
 
-// search keeps rows whose name has all words. It returns a new list.
-func search(rows []row, text string) (out []row) {
-	words := strings.Fields(strings.ToLower(text))
-	out = []row{}
+// search keeps Services that have all words, in their name or as a place. An endpoint alone finds the Services that have it. search
+// returns a new list.
+func (p *page) search(rows []row, text string) []row {
+	words, serving := strings.Fields(strings.ToLower(text)), map[string]bool{}
+	if found, err := p.Daemon.ServicesOf(strings.Join(words, " ")); err == nil { // otherwise the text is no address
+		for _, name := range found.List {
+			serving[name] = true
+		}
+	}
+	out := []row{}
 	for i := range rows {
-		lacks := func(word string) bool { return !strings.Contains(rows[i].Service, word) }
-		if !slices.ContainsFunc(words, lacks) {
+		lacks := func(word string) bool {
+			if strings.Contains(rows[i].Service, word) {
+				return false
+			}
+			svc, _ := p.Daemon.Store.Service(rows[i].name)
+			return svc == nil || !hasPlace(svc, word)
+		}
+		if serving[rows[i].Service] || !slices.ContainsFunc(words, lacks) {
 			out = append(out, rows[i])
 		}
 	}
 	return out
 }
 
-// maxAddresses is how many addresses a row shows.
-const maxAddresses = 3
+func addressesOf(svc *state.Service) []netip.Addr {
+	return slices.Concat(svc.ClusterIPs, svc.LoadBalancerIPs, svc.ExternalIPs)
+}
+
+// hasPlace reports whether a word is a port of a Service, the beginning of one of its addresses, or ADDRESS:PORT.
+func hasPlace(svc *state.Service, word string) bool {
+	at, err := netip.ParseAddrPort(word)
+	port := at.Port()
+	if n, wrong := strconv.ParseUint(word, 10, 16); wrong == nil {
+		port = uint16(n)
+	}
+	hasPort := port != 0 && slices.ContainsFunc(svc.Ports, func(p state.ServicePort) bool {
+		return p.Port == port || p.NodePort == port && err != nil || p.Port < port && port <= p.EndPort
+	})
+	if err == nil {
+		return hasPort && slices.Contains(addressesOf(svc), at.Addr())
+	}
+	return hasPort || slices.ContainsFunc(addressesOf(svc), func(a netip.Addr) bool { return strings.HasPrefix(a.String(), word) })
+}
+
+// maxPlaces is how many addresses and how many ports a row shows.
+const maxPlaces = 3
 
 func (p *page) fill(r *row) {
 	svc, endpointSlices := p.Daemon.Store.Service(r.name)
 	if svc == nil { // it has just been deleted
 		return
 	}
-	r.Ports = len(svc.Ports)
-	for _, a := range slices.Concat(svc.ClusterIPs, svc.LoadBalancerIPs, svc.ExternalIPs) {
-		if len(r.Addresses) < maxAddresses {
-			r.Addresses = append(r.Addresses, a.String())
+	for _, port := range svc.Ports[:min(len(svc.Ports), maxPlaces)] {
+		r.Ports = append(r.Ports, state.PortsText(port.Port, port.EndPort))
+	}
+	addresses := addressesOf(svc)
+	for _, a := range addresses[:min(len(addresses), maxPlaces)] {
+		r.Addresses = append(r.Addresses, a.String())
+	}
+	bad := map[netip.Addr]bool{}
+	if p.Daemon.Outliers != nil {
+		for _, s := range p.Daemon.Outliers.Statuses(r.name) {
+			bad[s.At.Addr()] = bad[s.At.Addr()] || s.State.Bad()
 		}
 	}
 	for _, s := range endpointSlices {
 		r.Endpoints += len(s.Endpoints)
 		for i := range s.Endpoints {
-			if s.Endpoints[i].Ready {
-				r.Ready++
+			switch e := &s.Endpoints[i]; {
+			case bad[e.Addr]:
+				r.Bad++
+			case e.Ready:
+				r.Good++
 			}
 		}
 	}
