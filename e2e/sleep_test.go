@@ -29,6 +29,7 @@ func maySleep() map[string]string {
 		"config/deploy write":                        "the API server's timestamps have whole seconds, and the order of two objects must show in them",
 		"e2e/bench idle":                             "each change is to meet an idle proxy",
 		"e2e/bench inWorld":                          "the kernel frees the tables of earlier rounds, and does not report it",
+		"e2e/benchupstream BenchmarkDaemons":         measures,
 		"e2e/benchupstream firstSync":                measures,
 		"e2e/chaos connect":                          pace,
 		"e2e/chaos edit":                             "gives the daemon time to follow the last changes; a measurement of the repair begins then",
