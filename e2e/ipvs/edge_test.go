@@ -17,7 +17,22 @@ import (
 // to no flow.
 func TestEdge(t *testing.T) {
 	alone := "--load-balancer-cidrs=$LB2_HOST,$OTHER_LB2_HOST,$EXT1_HOST,$OTHER_EXT1_HOST"
-	each(t, []test{{"edge", append([]string{alone}, ipvs()...), edge}})
+	each(t, []test{{"edge", append([]string{alone}, ipvs()...), edge}, {"no route", ipvs(), withoutRoute}})
+}
+
+// withoutRoute: without a default route, the node itself reaches cluster IPs, which are local.
+func withoutRoute(b *bed) {
+	b.serve("", "ports: [{port: 80}]")
+	b.settled("endpoints web b")
+	family := map[lab.Family]string{lab.IPv4: "-4", lab.IPv6: "-6"}[b.family]
+	b.node("ip", family, "route", "delete", "default")
+	defer b.node("ip", family, "route", "add", "default", "via", b.address("GATEWAY").String())
+	lab.Eventually(b, "the node reaches the Service", func() error {
+		if got := b.place(lab.Node).Ask(b.at(80)); got.Outcome != lab.Answered {
+			return fmt.Errorf("%s", got)
+		}
+		return nil
+	})
 }
 
 // outcome asks over each protocol.
