@@ -47,7 +47,11 @@ type candidates struct {
 // collect gathers the endpoints of one family from all slices, sorted by address: a number of them at most, or all if
 // that is less than zero. It returns how many have no room.
 func (e *endpoints) collect(family state.Family, svc *state.Service, most int) (cut int) {
-	e.named.fill(svc.Ports, e.slices)
+	used := e.named.fill(svc.Ports, e.slices)
+	for _, sl := range e.slices[used:] {
+		cut += len(sl.Endpoints)
+	}
+	e.slices = e.slices[:used]
 	e.numbers, e.last = slices.Grow(e.numbers[:0], len(e.slices))[:len(e.slices)], nil
 	clear(e.numbers)
 	e.localBad, e.elsewhere, e.misplaced = nil, false, 0
@@ -173,10 +177,15 @@ type portID struct {
 	protocol state.Protocol
 }
 
-func (n *namedPorts) fill(ports []state.ServicePort, list []*state.Slice) {
+// maxSlicePorts is how many ports of slices are looked at. Each of them has an endpoint, so the limit of elements leaves no more.
+const maxSlicePorts = 1 << 17
+
+// fill returns how many slices are used, the first ones.
+func (n *namedPorts) fill(ports []state.ServicePort, list []*state.Slice) int {
 	if n.used = len(ports) > few; !n.used {
-		return
+		return len(list)
 	}
+	room := maxSlicePorts
 	n.numbers = make([][]portNumber, len(ports))
 	var index map[portID]int
 	for at, sl := range list {
@@ -189,8 +198,12 @@ func (n *namedPorts) fill(ports []state.ServicePort, list []*state.Slice) {
 				index[portID{ports[i].Name, ports[i].Protocol}] = i
 			}
 		}
+		if room -= len(sl.Ports); room < 0 && at > 0 {
+			return at
+		}
 		n.add(index, uint32(at), sl)
 	}
+	return len(list)
 }
 
 // add adds the ports of a slice. The first of equal ports counts.

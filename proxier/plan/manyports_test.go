@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -134,4 +135,40 @@ func TestLoadBalancerAlone(t *testing.T) {
 	p := portOf(t, planned(svc, []*state.Slice{slice("a", "10.0.0.1", "10.0.0.2")}, environment()), state.IPv4, "shop/web:http")
 	equal(t, "Cluster", show(p.Cluster), "10.0.0.1:8080 10.0.0.2:8080")
 	equal(t, "load balancer", frontendOf(t, p, LoadBalancer).Refusal, serviceport.NoRefusal)
+}
+
+// TestSlicesTimesPorts: many slices with many ports, as weights make them, take no more time than the limit of elements allows.
+func TestSlicesTimesPorts(t *testing.T) {
+	const ports = 2000
+	svc := &state.Service{Name: state.Name{Namespace: "shop", Name: "web"}, LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
+	var numbers []state.SlicePort
+	for i := range uint16(ports) {
+		name := fmt.Sprint("p", i)
+		svc.Ports = append(svc.Ports, state.ServicePort{Name: name, Protocol: state.TCP, Port: i + 1})
+		numbers = append(numbers, state.SlicePort{Name: name, Protocol: state.TCP, Port: i + 1})
+	}
+	const flag = "--max-service-elements"
+	bytes := func(n int) (uint64, Service) {
+		var list []*state.Slice
+		for i := range n {
+			list = append(list, &state.Slice{
+				Name: state.Name{Namespace: "shop", Name: fmt.Sprint("s", i)}, Service: svc.Name, Family: state.IPv4, Weight: 1, Ports: numbers,
+				Endpoints: []state.Endpoint{{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Ready: true, Serving: true}},
+			})
+		}
+		p := Planner{Limits: Limits{Elements: Limit{100_000, flag}}}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		out := p.Plan(svc, list, &Environment{IPv4: true})
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc, out
+	}
+	few, _ := bytes(100)
+	many, out := bytes(1000)
+	if many > 2*few {
+		t.Errorf("%d bytes for 100 slices, and %d for 1,000", few, many)
+	}
+	if len(out.Ports) != ports || len(out.Ports[ports-1].Cluster) == 0 || !strings.Contains(fmt.Sprint(out.Problems), flag) {
+		t.Errorf("%d ports, the last one has %d endpoints: %v", len(out.Ports), len(out.Ports[ports-1].Cluster), out.Problems)
+	}
 }
