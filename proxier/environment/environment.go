@@ -45,13 +45,14 @@ type Environment struct {
 	askAgain bool // Primary failed the last time, or the settings are others
 	refusing bool // a Service wants to know which endpoints refuse
 
-	evidence map[state.Name]plan.Evidence // of the Services that have some
-	weight   map[plan.Evidence]int        // how many of them have which
+	evidence map[state.Name]plan.Evidence     // of the Services that have some
+	weight   map[string]map[plan.Evidence]int // how many of them have which, by namespace
+	votes    map[plan.Evidence]int            // of namespaces
 }
 
 // New returns an Environment that is empty until Update.
 func New(o Options) Environment {
-	return Environment{options: o, evidence: map[state.Name]plan.Evidence{}, weight: map[plan.Evidence]int{}}
+	return Environment{options: o, evidence: map[state.Name]plan.Evidence{}, weight: map[string]map[plan.Evidence]int{}, votes: map[plan.Evidence]int{}}
 }
 
 // Reconfigure replaces the settings. The environment is due then.
@@ -77,21 +78,41 @@ func (n *Environment) NoticeRefusals() bool {
 // Weigh takes over what the endpoints of a Service show about the podCIDRs of the Node. It reports whether the kernel knows
 // something else of them.
 func (n *Environment) Weigh(name state.Name, is plan.Evidence) bool {
-	n.weight[n.evidence[name]]--
-	n.weight[is]++
+	was := n.evidence[name]
+	if was == is {
+		return false
+	}
+	of := n.weight[name.Namespace]
+	if of == nil {
+		of = map[plan.Evidence]int{}
+		n.weight[name.Namespace] = of
+	}
+	n.votes[vote(of)]--
+	of[was]--
+	of[is]++
+	n.votes[vote(of)]++
 	if n.evidence[name] = is; is == (plan.Evidence{}) {
 		delete(n.evidence, name)
+	}
+	if vote(of) == (plan.Evidence{}) {
+		delete(n.weight, name.Namespace)
 	}
 	before := n.Shared.NodePodCIDRs
 	n.Shared.NodePodCIDRs = n.nodePodCIDRs()
 	return len(before) != len(n.Shared.NodePodCIDRs)
 }
 
-// nodePodCIDRs are the podCIDRs of the Node, if they tell which clients are pods on this node: some are, and nothing shows that they
-// do not.
+// vote is what the Services of a namespace show together.
+func vote(of map[plan.Evidence]int) plan.Evidence {
+	both := of[plan.Evidence{For: true, Against: true}]
+	return plan.Evidence{For: both+of[plan.Evidence{For: true}] > 0, Against: both+of[plan.Evidence{Against: true}] > 0}
+}
+
+// nodePodCIDRs are the podCIDRs of the Node, if they tell which clients are pods on this node: more namespaces show that they do than
+// that they do not. One does not decide for the others, because its tenant may write any address, and name any node.
 func (n *Environment) nodePodCIDRs() []netip.Prefix {
-	if len(n.Shared.PodCIDRs) == 0 || n.weight[plan.Evidence{For: true}] == 0 ||
-		n.weight[plan.Evidence{Against: true}]+n.weight[plan.Evidence{For: true, Against: true}] > 0 {
+	if len(n.Shared.PodCIDRs) == 0 ||
+		n.votes[plan.Evidence{For: true}] <= n.votes[plan.Evidence{Against: true}]+n.votes[plan.Evidence{For: true, Against: true}] {
 		return nil
 	}
 	return n.Plan.PodCIDRs

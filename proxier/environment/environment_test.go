@@ -257,8 +257,8 @@ func TestHealthAddresses(t *testing.T) {
 	}
 }
 
-// TestNodePodCIDRs: the podCIDRs of the Node tell which pods are on this node as long as endpoints of one Service show it, and
-// those of none show the opposite.
+// TestNodePodCIDRs: the podCIDRs of the Node tell which pods are on this node as long as more namespaces show it than the opposite. One
+// tenant does not decide.
 func TestNodePodCIDRs(t *testing.T) {
 	s := config.Settings{DetectLocalMode: config.DetectClusterCIDR, ClusterCIDRs: []string{"10.0.0.0/8"}}
 	node := &state.Node{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}}
@@ -269,25 +269,36 @@ func TestNodePodCIDRs(t *testing.T) {
 		is             plan.Evidence
 		changed, known bool
 	}{
-		{"web", plan.Evidence{}, false, false},
-		{"web", plan.Evidence{For: true}, true, true},
-		{"dns", plan.Evidence{For: true}, false, true},
-		{"db", plan.Evidence{Against: true}, true, false},
-		{"web", plan.Evidence{}, false, false},
-		{"db", plan.Evidence{}, true, true},
-		{"dns", plan.Evidence{For: true, Against: true}, true, false},
-		{"dns", plan.Evidence{For: true}, true, true},
+		{"/web", plan.Evidence{}, false, false},
+		{"/web", plan.Evidence{For: true}, true, true},
+		{"/dns", plan.Evidence{For: true}, false, true},
+		{"/db", plan.Evidence{Against: true}, true, false},
+		{"/web", plan.Evidence{}, false, false},
+		{"/db", plan.Evidence{}, true, true},
+		{"/dns", plan.Evidence{For: true, Against: true}, true, false},
+		{"/dns", plan.Evidence{For: true}, true, true},
+		{"tenant/a", plan.Evidence{Against: true}, true, false},
+		{"shop/web", plan.Evidence{For: true}, true, true},
+		{"tenant/b", plan.Evidence{Against: true}, false, true},
+		{"tenant/c", plan.Evidence{For: true}, false, true},
+		{"other/a", plan.Evidence{For: true, Against: true}, true, false},
+		{"other/a", plan.Evidence{}, true, true},
+		{"tenant/a", plan.Evidence{}, false, true},
+		{"tenant/b", plan.Evidence{}, false, true},
+		{"shop/web", plan.Evidence{}, false, true},
+		{"tenant/c", plan.Evidence{}, false, true},
 	} {
 		if i > 5 {
 			env.Update(state.Environment{Node: node}) // which keeps what the endpoints show
 		}
-		changed := env.Weigh(state.Name{Name: step.name}, step.is)
+		namespace, name, _ := strings.Cut(step.name, "/")
+		changed := env.Weigh(state.Name{Namespace: namespace, Name: name}, step.is)
 		if known := len(env.Shared.NodePodCIDRs) > 0; changed != step.changed || known != step.known {
 			t.Errorf("%s: %+v: changed %t, known %t; want %t, %t", step.name, step.is, changed, known, step.changed, step.known)
 		}
 	}
-	if len(env.evidence) != 1 {
-		t.Errorf("the evidence of %d Services is kept, want 1", len(env.evidence))
+	if len(env.evidence) != 1 || len(env.weight) != 1 {
+		t.Errorf("the evidence of %d Services in %d namespaces is kept, want 1", len(env.evidence), len(env.weight))
 	}
 	s.DetectLocalMode = config.DetectBridgeInterface
 	if env.Update(state.Environment{Node: node}); env.Shared.NodePodCIDRs != nil {
