@@ -26,8 +26,8 @@ SHOW_TESTS = mkdir -p .cache/test && $(SUM) --no-color --format-icons text --for
 # Tests with real packets share one verdict. Without cgo, they and the programs need the same compiled packages.
 E2E_BINARY := $(CURDIR)/.cache/e2e/verdict
 E2E        := $(GO) test -json -tags e2e -count=1 -vet=off -timeout 30m
-e2e takeover e2e-upstream e2e-neighbors: export CGO_ENABLED := 0
-e2e takeover e2e-upstream e2e-neighbors: export VERDICT_BINARY := $(E2E_BINARY)
+e2e takeover e2e-skew e2e-upstream e2e-neighbors: export CGO_ENABLED := 0
+e2e takeover e2e-skew e2e-upstream e2e-neighbors: export VERDICT_BINARY := $(E2E_BINARY)
 
 .PHONY: help
 help: ## list the targets
@@ -93,6 +93,18 @@ takeover: packages $(SUM) $(E2E_BINARY) ## go from kube-proxy to Verdict and bac
 e2e-upstream: packages $(SUM) $(E2E_BINARY) ## run the same scenarios against upstream kube-proxy, to check what they expect
 	e2e/controlplane/build.sh
 	$(call SHOW_TESTS,testname,upstream) $(E2E) ./e2e -proxy=kube-proxy
+
+# The versions of Kubernetes that the chart claims. The API server of each is upgraded to the newest one.
+KUBERNETES ?= 1.34.4 1.35.4 1.36.3 1.37.1
+
+.PHONY: e2e-skew
+e2e-skew: $(KUBERNETES:%=e2e-skew-%) ## run the scenarios of the API server, RBAC and an upgrade of the API server with each version of Kubernetes (root; KUBERNETES="1.34.4 1.35.4")
+
+e2e-skew-%: packages $(SUM) $(E2E_BINARY)
+	@e2e/packages.sh bird2 curl frr keepalived
+	VERDICT_CONTROL_PLANE="$$(KUBERNETES=$* e2e/controlplane/build.sh etcd kube-apiserver)" && \
+		VERDICT_UPGRADE_TO="$$(e2e/controlplane/build.sh etcd kube-apiserver)" && export VERDICT_CONTROL_PLANE VERDICT_UPGRADE_TO && \
+		$(call SHOW_TESTS,testname,skew-$*) .ci/skew.sh
 
 .PHONY: e2e-cluster
 e2e-cluster: build $(SUM) ## run Verdict as a DaemonSet on two nodes with kubelets, and replace kube-proxy as documented (root; not part of CI)
@@ -266,7 +278,7 @@ reproducible: ## build the latest commit twice, in different surroundings, and c
 .PHONY: full
 full: ## run all there is, for a release: hours (root, amd64)
 	$(MAKE) release VERSION=v0.0.0-rc.0
-	$(MAKE) lint reproducible sbom test e2e demo e2e-neighbors e2e-kernels e2e-cluster
+	$(MAKE) lint reproducible sbom test e2e e2e-skew demo e2e-neighbors e2e-kernels e2e-cluster
 	$(MAKE) e2e-ipvs TAGGED=
 	$(MAKE) chaos SEED=1 ROUNDS=2000
 	$(MAKE) downgrade soak

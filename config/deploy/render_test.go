@@ -131,6 +131,30 @@ func TestChartLint(t *testing.T) {
 	}
 }
 
+// TestChartClaimsWhatIsTested: the chart asks for the oldest version that "make e2e-skew" tests, which CI tests as well.
+func TestChartClaimsWhatIsTested(t *testing.T) {
+	first := func(file, pattern string) string {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		found := regexp.MustCompile(pattern).FindStringSubmatch(string(text))
+		if err != nil || found == nil {
+			t.Fatalf("%s: %v, no %s", file, err, pattern)
+		}
+		return found[1]
+	}
+	oldest := first("../../Makefile", `(?m)^KUBERNETES +\?= (1\.\d+)\.\d+ `)
+	if claimed := first("chart/Chart.yaml", `(?m)^kubeVersion: ">=(1\.\d+)\.0-0"$`); claimed != oldest {
+		t.Errorf("the chart claims %s, and the oldest version with tests is %s", claimed, oldest)
+	}
+	if inCI := first("../../.ci/run", `make e2e-skew KUBERNETES=(1\.\d+)\.`); inCI != oldest {
+		t.Errorf("CI tests %s, and the oldest version is %s", inCI, oldest)
+	}
+	newest := first("../../Makefile", `(?m)^KUBERNETES +\?= .* (\S+)$`)
+	if ours := first("../../e2e/controlplane/build.sh", `(?m)^ours=(\S+)`); ours != newest {
+		t.Errorf("%s is upgraded to, and the newest version is %s", ours, newest)
+	}
+}
+
 // TestChartValues: each value does what its comment says.
 func TestChartValues(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("ab", 32)

@@ -51,6 +51,13 @@ func (c *ControlPlane) Restart(p Part) error {
 	return errors.Join(c.Signal(Server, syscall.SIGCONT), c.ready())
 }
 
+// Upgrade replaces the API server by the one in another folder, which keeps the data.
+func (c *ControlPlane) Upgrade(binaries string) error {
+	c.Stop(Server)
+	c.commands[Server][0] = filepath.Join(binaries, filepath.Base(c.commands[Server][0]))
+	return c.Restart(Server)
+}
+
 // start starts one part.
 func (c *ControlPlane) start(p Part) error {
 	command := c.commands[p]

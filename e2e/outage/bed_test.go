@@ -200,8 +200,12 @@ func (b *bed) has(t *testing.T, name string) bool {
 // answers expects that the Service web answers a pod.
 func (b *bed) answers(t *testing.T) {
 	t.Helper()
-	to := netip.AddrPortFrom(netip.MustParseAddr(lab.MustText(lab.IPv4, "VIP1")), 80)
-	b.At(t, "b").Once(t, lab.Question{Protocol: lab.TCP, To: to, Patience: 30 * time.Second})
+	b.At(t, "b").Once(t, lab.Question{Protocol: lab.TCP, To: b.web(), Patience: 30 * time.Second})
+}
+
+// web is where the Service web answers.
+func (*bed) web() netip.AddrPort {
+	return netip.AddrPortFrom(netip.MustParseAddr(lab.MustText(lab.IPv4, "VIP1")), 80)
 }
 
 // steady expects that the rules stay as they are for some time.

@@ -3,6 +3,8 @@
 package outage
 
 import (
+	"cmp"
+	"os"
 	"testing"
 	"time"
 
@@ -26,6 +28,45 @@ func TestServerKilled(t *testing.T) {
 		b.expect(t, "the new Service is served", func() bool { return b.has(t, "late") })
 		b.remove(t, "late")
 		b.expect(t, "it is gone", func() bool { return !b.has(t, "late") })
+	}
+}
+
+// TestUpgrade: the API server becomes that of the folder in VERDICT_UPGRADE_TO, which "make e2e-skew" names. Meanwhile no
+// connection fails and none is lost, and then the rules follow.
+func TestUpgrade(t *testing.T) {
+	b := newBed(t)
+	b.serve(t)
+	question := lab.Question{Protocol: lab.TCP, To: b.web(), Patience: 30 * time.Second}
+	open, _ := b.At(t, "b").Hold(t, question)
+	done, failed := make(chan struct{}), make(chan []lab.Result)
+	go func() {
+		var list []lab.Result
+		for {
+			select {
+			case <-done:
+				failed <- list
+				return
+			default:
+			}
+			if r := b.At(t, "b").Ask(question); r.Outcome != lab.Answered {
+				list = append(list, r)
+			}
+		}
+	}()
+	lab.Must(t, b.plane.Upgrade(cmp.Or(os.Getenv("VERDICT_UPGRADE_TO"), programs.controlPlane)))
+	version, err := b.plane.Client.Discovery().ServerVersion()
+	lab.Must(t, err)
+	t.Log("the API server is now", version)
+	b.create(t, "late", "")
+	b.expect(t, "the new Service is served", func() bool { return b.has(t, "late") })
+	b.remove(t, "late")
+	b.expect(t, "it is gone", func() bool { return !b.has(t, "late") })
+	close(done)
+	if list := <-failed; len(list) > 0 {
+		t.Errorf("new connections failed during the upgrade: %v", list)
+	}
+	if r := open.Send(30 * time.Second); r.Outcome != lab.Answered {
+		t.Errorf("after the upgrade, the open connection is %s", r)
 	}
 }
 
