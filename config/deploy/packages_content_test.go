@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -60,8 +61,28 @@ func TestPackagesContent(t *testing.T) {
 			t.Errorf("%s does not say %q", path, text)
 		}
 	}
+	checkLinks(t, string(deb["/usr/share/doc/verdict/README.md"]))
 	checkManPages(t, deb)
 	checkProgram(t, deb["/usr/bin/verdict"])
+}
+
+// checkLinks looks for what the links of the packaged README lead to.
+func checkLinks(t *testing.T, readme string) {
+	t.Helper()
+	links := regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(readme, -1)
+	if len(links) < 20 {
+		t.Errorf("the README has %d links", len(links))
+	}
+	for _, m := range links {
+		link, _, _ := strings.Cut(m[1], "#")
+		ours, isOurs := strings.CutPrefix(link, "https://github.com/verdict-proxy/verdict/blob/main/config/deploy/")
+		if _, err := os.Stat(ours); isOurs && err != nil {
+			t.Errorf("the link %s of the README leads nowhere: %v", m[1], err)
+		}
+		if link != "" && !strings.HasPrefix(link, "https://") {
+			t.Errorf("the README links to %s, which the package does not have beside it", m[1])
+		}
+	}
 }
 
 // checkManPages looks for the page of each command that the help of verdict lists.
