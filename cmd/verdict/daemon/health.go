@@ -48,7 +48,9 @@ func newHealth(s *config.Settings, store *state.Store, k *kernelSide, o *observe
 	return endpointhealth.New(endpointhealth.Options{
 		Settings: s, Store: store, Ask: prober.New(k.forgetter.Forget).Ask, Cost: prober.Cost, Default: byDefault, APIServers: objects.APIServers(s), Report: o.Health,
 		Used: processorTime, Memory: newMemory(s.StateDir, log), MayWrite: lines.MayWrite, Log: log, Pays: o.accounts.Beside,
-		Suspicions: k.readSuspects,
+		Suspicions: func(refusing bool) ([]endpointhealth.Suspicion, error) {
+			return inspect.ReadSuspects(k.suspects, k.families, refusing)
+		},
 	}), nil
 }
 
@@ -71,10 +73,6 @@ func defaultCheck(s *config.Settings) (*state.HealthCheck, error) {
 		return nil, fmt.Errorf("--health-check: %w", err)
 	}
 	return &c, nil
-}
-
-func (k *kernelSide) readSuspects(refusing bool) ([]endpointhealth.Suspicion, error) {
-	return inspect.ReadSuspects(k.suspects, k.families, refusing)
 }
 
 // Health passes what happened to endpoints to metrics and Events.

@@ -98,6 +98,10 @@ func termsWith(cost time.Duration) (t AllTerms) {
 		Lane: schedule.Lane{Asking: schedule.NewRoom(maxAsking, 2), Rates: schedule.NewRates(2*tenantRate, tenantRate, rateBurst)},
 		Room: schedule.NewRoom(maxChecks, 2), Cost: func(state.CheckKind) time.Duration { return cost },
 	}
+	t[Look] = &Terms{
+		Lane: schedule.Lane{Asking: schedule.NewRoom(maxAsking, 2), Rates: schedule.NewRates(0, 1, time.Second)},
+		Room: schedule.NewRoom(maxChecks, 2), Cost: func(state.CheckKind) time.Duration { return 0 },
+	}
 	t[Suspicion] = &Terms{
 		Lane: schedule.Lane{Asking: schedule.NewRoom(maxQuestions, 2), Rates: schedule.NewRates(0, 1, time.Second)},
 		Room: schedule.NewRoom(4*maxOfTenant, 4), Cost: func(state.CheckKind) time.Duration { return 0 },
@@ -183,8 +187,9 @@ func TestShared(t *testing.T) {
 	if all, failing := c.Counts(); all != 1 || failing != 1 || len(c.endpoints) != 1 || c.used() != 1 {
 		t.Errorf("%d checks, %d of them fail, endpoints %v, %d counted", all, failing, c.endpoints, c.used())
 	}
+	c.Set(other, check, []probe.Target{target(1), target(1), target(0)}, start) // two endpoints of which the same port is asked
 	c.Set(other, nil, nil, start)
-	if c.Due(start); len(c.endpoints)+c.used()+len(c.services)+c.line.Waiting()+c.failing > 0 {
+	if c.Due(start); len(c.endpoints)+len(c.services)+c.line.Waiting() > 0 || c.used() != 0 || c.failing != 0 {
 		t.Errorf("something stays: %+v", c)
 	}
 }

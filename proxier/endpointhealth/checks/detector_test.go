@@ -187,6 +187,12 @@ func TestDetector(t *testing.T) {
 			s.answer(probe.Refused, 1)
 			s.ejects(None, 1)
 		}},
+		{"each Service of a namespace asks at once", func(s *scene) {
+			s.d.Suspect(endpointNo(1), Unanswered, []Member{{Service: web}, {Service: other}}, s.now)
+			if list := s.d.Due(s.now); len(list) != 2 {
+				s.t.Errorf("asked are %v", list)
+			}
+		}},
 		{"one bad answer is not enough", func(s *scene) {
 			s.d.Suspect(endpointNo(1), Unanswered, []Member{{Service: web}}, s.now)
 			s.d.Answered(s.d.Due(s.now)[0], probe.NoAnswer, true, s.now)

@@ -74,6 +74,30 @@ func TestEpisodeIsTold(t *testing.T) {
 	}
 }
 
+// TestGoodAnswerIsALook: an endpoint that answers after a suspicion has answered this node, so it is not looked at any more. Both wait
+// in one line, each by its own terms.
+func TestGoodAnswerIsALook(t *testing.T) {
+	s := newScene(t)
+	at := probe.Target{Protocol: state.TCP, At: endpointNo(1)}
+	looks, _ := s.d.Set(web, Look, &state.HealthCheck{Interval: 5 * time.Second}, []probe.Target{at}, nil, s.now)
+	s.suspect(1)
+	asked := map[Purpose]int{}
+	for range 10 {
+		for _, q := range s.d.Due(s.now) {
+			asked[q.Purpose]++
+			a := probe.NoAnswer
+			if q.Purpose == Suspicion {
+				a = probe.NoFault
+			}
+			s.d.Answered(q, a, true, s.now)
+		}
+		s.now = s.now.Add(5 * time.Second)
+	}
+	if asked[Look] > 2 || asked[Suspicion] != 1 || !looks[0].Passed {
+		t.Errorf("asked %v, %+v", asked, looks[0])
+	}
+}
+
 // TestFallIsTold: that endpoints on many nodes fell at once is told once, with their Service, and again the next time.
 func TestFallIsTold(t *testing.T) {
 	s := newScene(t)
