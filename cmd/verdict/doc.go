@@ -7,6 +7,7 @@
 //	cleanup.go   "cleanup": what Verdict has created in the kernel is removed
 //	check.go     "check": can Verdict serve this node? package preflight has the checks
 //	requests.go  "drain": the daemon stops serving; "reload": it reads its files again
+//	leave.go     "leave": waits for connections that die with this node
 //	render.go    "render": one pass without the kernel, by package dryrun; diff.go: "diff": the difference to the kernel
 //	validate.go  "validate": what is wrong in manifests
 //

@@ -78,7 +78,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate(thisBuild().String() + "\n")
 	root.SetFlagErrorFunc(flags.WrongValue)
-	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newValidate(), newDiff(), newDrain(), newReload(), newVersion(),
+	root.AddCommand(newRun(), newCleanup(), newCheck(), newRender(), newValidate(), newDiff(), newDrain(), newLeave(), newReload(), newVersion(),
 		list.New(), list.NewGet(), list.NewTop(), explain.New(), convert.New())
 	root.AddCommand(furtherCommands()...)
 	root.InitDefaultHelpCmd()

@@ -13,7 +13,7 @@ func directives() map[string][]string {
 	return map[string][]string{
 		"Unit": {"After", "Description", "Documentation", "StartLimitIntervalSec", "Wants"},
 		"Service": {
-			"AmbientCapabilities", "CapabilityBoundingSet", "ConfigurationDirectory", "DynamicUser", "Environment", "EnvironmentFile", "ExecReload", "ExecStart", "ExecStartPre", "RuntimeDirectory", "RuntimeDirectoryPreserve",
+			"AmbientCapabilities", "CapabilityBoundingSet", "ConfigurationDirectory", "DynamicUser", "Environment", "EnvironmentFile", "ExecReload", "ExecStart", "ExecStartPre", "ExecStop", "RuntimeDirectory", "RuntimeDirectoryPreserve",
 			"NotifyAccess", "TimeoutStartSec", "WatchdogSec",
 			"LockPersonality", "MemoryDenyWriteExecute", "NoNewPrivileges", "OOMScoreAdjust", "PrivateDevices", "PrivateTmp",
 			"ProtectClock", "ProtectControlGroups", "ProtectHome", "ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules",
@@ -59,6 +59,8 @@ func TestUnit(t *testing.T) {
 		{"Service", "Type", "notify", "units after this one need the rules"},
 		{"Service", "NotifyAccess", "main", "no other process speaks for the daemon"},
 		{"Service", "ExecReload", "/usr/local/bin/verdict reload", "it waits, and says what became of it"},
+		{"Service", "ExecStop", "-+/usr/local/bin/verdict leave --settle=5s --timeout=1m", "shorter than TimeoutStopSec; a failure of it is none of the daemon"},
+		{"Service", "TimeoutStopSec", "75", "longer than ExecStop takes"},
 		{"Service", "Restart", "on-failure", "a node without its proxy is of no use"},
 		{"Service", "RestartPreventExitStatus", "2", "exit code 2 says that the flags are wrong"},
 		{"Service", "ExecStartPre", "-+" + strings.Replace(got["Service"]["ExecStart"], " run ", " run --init-only ", 1), "RestartPreventExitStatus is not for this command"},
@@ -73,7 +75,7 @@ func TestUnit(t *testing.T) {
 			t.Errorf("%s=%s, want %s: %s", tt.key, v, tt.want, tt.why)
 		}
 	}
-	if after := strings.Fields(got["Unit"]["After"]); !slices.Contains(after, "network-pre.target") || !slices.Contains(after, "nftables.service") {
+	if after := strings.Fields(got["Unit"]["After"]); !slices.Contains(after, "network-pre.target") || !slices.Contains(after, "nftables.service") || !slices.Contains(after, "network.target") {
 		t.Errorf("After=%v", after)
 	}
 	start := command(got)

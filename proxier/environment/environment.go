@@ -3,6 +3,7 @@
 package environment
 
 import (
+	"cmp"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -137,7 +138,7 @@ func (n *Environment) Update(env state.Environment) {
 			ServiceCIDRs:      own,
 			NodePortAddresses: nodePortAddresses(s.NodePortAddresses, addresses, host),
 		},
-		Withdrawn:     env.Drain != state.NotDraining,
+		Withdrawn:     env.Drain != state.NotDraining || env.Leaving != "",
 		HostAddresses: host,
 		NodeAddresses: sorted(addresses),
 		APIServers:    sorted(addressesOf(named), addressesOf(env.APIServers)),
@@ -157,19 +158,19 @@ func (n *Environment) Update(env state.Environment) {
 	n.Shared.NodePodCIDRs = n.nodePodCIDRs()
 	n.warnOfRanges()
 	n.APIServers = apiServers(named, env.APIServers)
-	n.leave(node)
+	n.leave(node, env.Leaving)
 	n.Eligible, n.known = n.Leaving == "" && (n.last != nil || s.Manifests != ""), true
 	n.HealthAddresses = healthAddresses(s.NodePortAddresses, n.Shared.NodePortAddresses, host)
 }
 
 // leave finds out whether the node is about to go.
-func (n *Environment) leave(node *state.Node) {
+func (n *Environment) leave(node *state.Node, otherwise string) {
 	before, taints := n.Leaving, n.options.Settings.LeavingTaints
 	if !n.known && slices.Contains(taints, config.TaintUnschedulable) {
 		n.options.Log.Warn("--leaving-taints has the taint of cordoned nodes; when all nodes are cordoned at once, load balancers have no target left",
 			"taint", config.TaintUnschedulable)
 	}
-	n.Leaving = node.Leaving
+	n.Leaving = cmp.Or(node.Leaving, otherwise)
 	if i := slices.IndexFunc(node.Taints, func(key string) bool { return slices.Contains(taints, key) }); n.Leaving == "" && i >= 0 {
 		n.Leaving = "the taint " + node.Taints[i]
 	}

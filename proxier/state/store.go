@@ -275,6 +275,14 @@ func (s *Store) SetDrain(d Drain) {
 	s.touchEnv()
 }
 
+// SetLeaving records why this node is about to go, although its Node object does not say so.
+func (s *Store) SetLeaving(because string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.env.Leaving = because
+	s.touchEnv()
+}
+
 // SettingsChanged records that settings have changed, of which planning makes its environment.
 func (s *Store) SettingsChanged() {
 	s.mu.Lock()
@@ -290,6 +298,7 @@ type Environment struct {
 	APIServers    []netip.AddrPort // the endpoints of the Service default/kubernetes, sorted
 	Connected     []netip.AddrPort // where AddServer says that API servers are
 	Drain         Drain
+	Leaving       string // why this node is about to go, besides what the Node says; "": it is not
 }
 
 // Service returns a Service and its slices, sorted by name. It returns nil when there is no such Service.

@@ -48,6 +48,15 @@ func (d *drainer) drain(ctx context.Context, how socket.Drain) error {
 	}
 }
 
+// leave records that the system stops. A host without a cluster has no Node that says so: its addresses and its readiness go as well.
+func (d *drainer) leave(ctx context.Context) error {
+	if d.can {
+		d.proxy.SetDraining()
+	}
+	d.store.SetLeaving("the system stops")
+	return d.await(ctx, 0)
+}
+
 func (d *drainer) start(how socket.Drain) error {
 	if !d.can {
 		return errors.New("the objects come from an API server: pods of this node need their Services; move them away with kubectl drain")

@@ -281,6 +281,9 @@ func daemonLines(c *socket.Client, now time.Time) []string {
 	if !s.Waiting.IsZero() {
 		line += fmt.Sprintf(" since %s", now.Sub(s.Waiting).Round(time.Second))
 	}
+	if s.Leaving != "" {
+		line += "; this node is leaving: " + s.Leaving
+	}
 	if s.LastError != "" {
 		line += "; the latest pass failed: " + s.LastError
 	}

@@ -159,6 +159,9 @@ func (c *Client) Reload() error {
 	return request(c, pathReload, nil, reloadTimeout)
 }
 
+// Leave tells the daemon that the system stops.
+func (c *Client) Leave() error { return request(c, pathLeave, nil, reloadTimeout) }
+
 // Drain has the daemon stop serving, and returns when that is done. Without an answer, the daemon has crashed.
 func (c *Client) Drain(how Drain) error {
 	const forever = 0

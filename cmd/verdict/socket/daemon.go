@@ -35,6 +35,8 @@ type Daemon struct {
 	// cannot.
 	Drain    func(context.Context, Drain) error
 	Draining func() string
+	// Leave records that the system stops, and returns when others can see it.
+	Leave func(context.Context) error
 	// Passing counts open connections, at most some time ago.
 	Passing func(within time.Duration) ([]Passing, error)
 }

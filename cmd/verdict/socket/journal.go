@@ -24,6 +24,8 @@ type Journal struct {
 	total    uint64
 	passes   []notedPass // a ring
 	last     string
+	leaving  string    // after the latest pass
+	since    time.Time // it is so
 	waiting  time.Time
 	totals   dataplane.AllTotals // after the latest pass
 	problems map[state.Object][]state.Problem
@@ -59,6 +61,10 @@ func (j *Journal) PassDone(r *report.Pass) {
 		j.waiting = time.Time{}
 	}
 	j.totals = r.Totals
+	if j.leaving == "" {
+		j.since = r.Started
+	}
+	j.leaving = r.Leaving
 	noted := notedPass{p, r.Result.Changes}
 	noted.Number = j.total + 1
 	if len(j.passes) < maxPasses {
@@ -109,6 +115,9 @@ func (j *Journal) status() Status {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := Status{Started: j.started, Passes: j.total, LastError: j.last, Waiting: j.waiting, Down: j.totals.Down, Faulty: len(j.problems)}
+	if s.Leaving = j.leaving; s.Leaving != "" {
+		s.LeavingSince = j.since
+	}
 	for i := range j.totals.Engines {
 		s.Endpoints += j.totals.Engines[i].Endpoints
 		for _, n := range j.totals.Engines[i].Frontends {

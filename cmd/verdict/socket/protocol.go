@@ -23,6 +23,7 @@ const (
 	pathServices  = "/v1/services"
 	pathOutliers  = "/v1/outliers"
 	pathPassing   = "/v1/passing"
+	pathLeave     = "/v1/leave"  // POST
 	pathReload    = "/v1/reload" // POST
 	pathDrain     = "/v1/drain"  // POST
 )
@@ -49,6 +50,9 @@ type Status struct {
 	Manifests string `json:"manifests,omitempty"`
 	// Drain is how far the daemon has stopped serving; "": it has not begun.
 	Drain string `json:"drain,omitempty"`
+	// Leaving is why this node is about to go; "": it is not.
+	Leaving      string    `json:"leaving,omitempty"`
+	LeavingSince time.Time `json:"leavingSince,omitzero"`
 }
 
 // Line is the status in one line.
@@ -73,6 +77,9 @@ func (s *Status) Line() string {
 	}
 	if s.WaitingServices > 0 {
 		line += fmt.Sprintf("; changes of %s wait", state.Plural(s.WaitingServices, "Service"))
+	}
+	if s.Leaving != "" {
+		line += "; this node is leaving: " + s.Leaving
 	}
 	return line
 }

@@ -49,6 +49,9 @@ func Serve(ctx context.Context, l net.Listener, d *Daemon) error {
 	mux.HandleFunc("POST "+pathReload, func(w http.ResponseWriter, r *http.Request) {
 		d.answer(w, doneWith(d.Reload(r.Context())), nil)
 	})
+	mux.HandleFunc("POST "+pathLeave, func(w http.ResponseWriter, r *http.Request) {
+		d.answer(w, doneWith(d.Leave(r.Context())), nil)
+	})
 	mux.HandleFunc("POST "+pathDrain, func(w http.ResponseWriter, r *http.Request) {
 		how, err := readDrain(r.URL.Query().Get)
 		if err == nil {
