@@ -74,11 +74,8 @@ type permit struct {
 	node   []netip.Addr          // addresses of the latest Node object: one that is deleted does not take them along
 }
 
-// use is how often a span is in served, and when it was there less often than before.
-type use struct {
-	n    int
-	left time.Time
-}
+// use is how often a span is in served, and when it was there less often than before, in Unix time.
+type use struct{ n, left uint32 }
 
 // span are ports of an address, from the first to the last.
 type span struct {
@@ -173,7 +170,7 @@ func (p *permit) serve(name state.Name, list []span) {
 		p.uses[s] = use{u.n + 1, u.left}
 	}
 	for _, s := range before { // what stays has been counted again
-		p.uses[s] = use{p.uses[s].n - 1, time.Now()}
+		p.uses[s] = use{p.uses[s].n - 1, uint32(time.Now().Unix())}
 	}
 	if p.served[name] = list; len(list) == 0 {
 		delete(p.served, name)
@@ -189,17 +186,16 @@ func (p *permit) sweep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sweeps = false
-	gone := map[netip.Addr]bool{} // addresses of ranges
+	gone, now := map[netip.Addr]bool{}, uint32(time.Now().Unix()) // addresses of ranges
 	for s, u := range p.uses {
-		if u.n > 0 {
-			continue
-		}
-		if time.Since(u.left) < lingering {
+		switch {
+		case u.n > 0:
+		case now-u.left <= uint32(lingering/time.Second):
 			p.sweeps = true
-			continue
-		}
-		if delete(p.uses, s); s.last > s.first.Port() {
-			gone[s.first.Addr()] = true
+		default:
+			if delete(p.uses, s); s.last > s.first.Port() {
+				gone[s.first.Addr()] = true
+			}
 		}
 	}
 	for a := range gone {
