@@ -53,10 +53,12 @@ func TestUpgrade(t *testing.T) {
 			}
 		}
 	}()
-	lab.Must(t, b.plane.Upgrade(cmp.Or(os.Getenv("VERDICT_UPGRADE_TO"), programs.controlPlane)))
-	version, err := b.plane.Client.Discovery().ServerVersion()
+	before, err := b.plane.Client.Discovery().ServerVersion()
 	lab.Must(t, err)
-	t.Log("the API server is now", version)
+	lab.Must(t, b.plane.Upgrade(cmp.Or(os.Getenv("VERDICT_UPGRADE_TO"), programs.controlPlane)))
+	after, err := b.plane.Client.Discovery().ServerVersion()
+	lab.Must(t, err)
+	t.Logf("the API server was %s and is %s", before, after)
 	b.create(t, "late", "")
 	b.expect(t, "the new Service is served", func() bool { return b.has(t, "late") })
 	b.remove(t, "late")
