@@ -117,18 +117,9 @@ func traced(number int, q question, list []inspect.TraceEvent) (*TracedPacket, e
 		p.note(e)
 		p.see(q, e)
 	}
-	if p.Verdict.Outcome == Served && !first {
-		flows, err := conntrack.Find(conntrack.Options{}, conntrack.Query{Protocol: q.protocol, Src: q.src, SrcPort: q.srcPort, Dst: q.dst})
-		if err != nil {
+	if p.Verdict.Outcome == Served {
+		if err := p.sees(q, first, masqueraded); err != nil {
 			return nil, err
-		}
-		p.Verdict.Existing = len(flows) > 0
-		masqueraded = masqueraded || p.Verdict.Existing && flows[0].ReplyDst.Addr() != q.src
-	}
-	if p.Verdict.Outcome == Served && p.Verdict.SourceSeen == "" {
-		p.Verdict.SourceSeen = "client"
-		if masqueraded {
-			p.Verdict.SourceSeen = "node"
 		}
 	}
 	if p.Verdict.Outcome == Passed && translated {
@@ -136,6 +127,23 @@ func traced(number int, q question, list []inspect.TraceEvent) (*TracedPacket, e
 	}
 	p.Verdict.say()
 	return p, nil
+}
+
+// sees says what the endpoint sees. It looks for the flow of a packet that is not the first one.
+func (p *TracedPacket) sees(q question, first, masqueraded bool) error {
+	if !first {
+		flows, err := conntrack.Find(conntrack.Options{}, conntrack.Query{Protocol: q.protocol, Src: q.src, SrcPort: q.srcPort, Dst: q.dst})
+		if err != nil {
+			return err
+		}
+		p.Verdict.Existing = len(flows) > 0
+		masqueraded = masqueraded || p.Verdict.Existing && flows[0].ReplyDst.Addr() != q.src
+	}
+	p.Verdict.SourceSeen = "client"
+	if masqueraded {
+		p.Verdict.SourceSeen = "node"
+	}
+	return nil
 }
 
 // note adds a line for a rule that did something.
