@@ -19,12 +19,12 @@ func (e *Engine) Apply() (Result, error) {
 	d := &delivery{Transaction: e.tx, full: e.mode != synced, fresh: e.mode != synced}
 	err := e.prepare(d)
 	r := Result{Full: d.full, Text: d.text, Head: e.tx.Head}
-	if !d.full {
-		r.Changed = e.changedPorts()
-	}
 	if err != nil {
 		r.Outcome = kernel.Rejected
 		return r, err
+	}
+	if !d.full {
+		r.Changed = e.changedPorts()
 	}
 	r.Added, r.Deleted = e.tx.Elements()
 	r.Counts = e.tx.Counts()
@@ -36,8 +36,11 @@ func (e *Engine) Apply() (Result, error) {
 		e.tx = &program.Transaction{}
 		e.batch.Shrink()
 	}
-	e.collected = e.mode != synced
+	e.collected, e.whole = e.mode != synced, false
 	if r.Outcome == kernel.Applied {
+		for _, tb := range e.tables {
+			r.Postponed = slices.AppendSeq(r.Postponed, tb.Want.Later.Services())
+		}
 		r.Room = e.tables.Room()
 		r.Leaving = slices.ContainsFunc(e.tables, func(tb *table.Table) bool { return tb.Want.Hash.Leaving() })
 	}
@@ -76,6 +79,10 @@ func (e *Engine) prepare(d *delivery) error {
 		e.tx.Reset()
 		return e.rewrite(d)
 	}
+	for _, tb := range e.tables {
+		tb.Want.Later.Limit(e.most())
+		tb.Want.Enter(e.tx.For(tb.Family))
+	}
 	if err := e.writeLengths(d); err != nil {
 		e.mode = comparing
 		return fmt.Errorf("add chains for source ranges: %w; the next transaction compares everything with the kernel", err)
@@ -111,6 +118,8 @@ func (e *Engine) writeLengths(d *delivery) error {
 func (e *Engine) rewrite(d *delivery) error {
 	var found [2]kernel.Existing
 	for _, tb := range e.tables {
+		tb.Want.Later.Limit(0)
+		tb.Want.Enter(program.NewWriter(tb.Family))
 		tb.Want.ForgetSpares()
 		was, err := e.conn.Survey(tb.Family)
 		differ := false

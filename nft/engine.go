@@ -29,6 +29,7 @@ type Engine struct {
 	tables   table.Tables
 	instance uint32 // in the stamps of the tables
 	netns    int    // as in Options
+	piece    int    // as in Options
 	recheck  table.Recheck
 }
 
@@ -57,7 +58,13 @@ type Options struct {
 	Circles bool
 	// Instance is the number in the stamps of the tables; 0: a random one.
 	Instance uint32
+	// Piece is how many changes a transaction has in each table, from which on further service ports wait for the next one; 0: none
+	// wait.
+	Piece int
 }
+
+// Piece is the Options.Piece of a process that must not keep others waiting.
+const Piece = 1000
 
 // Open connects to the kernel and reads what an earlier process left. It changes nothing. What fails is tried again for 5
 // seconds, but only five times in a row if the process may not do it.
@@ -99,7 +106,7 @@ func New(k kernel.NFTables, o Options) (*Engine, error) {
 func newEngine(k kernel.NFTables, o Options) *Engine {
 	e := &Engine{
 		sender: sender{conn: k}, pending: pending{mode: unplanned, tx: &program.Transaction{}},
-		netns: o.NetNS, instance: cmp.Or(o.Instance, table.NewInstance()),
+		netns: o.NetNS, piece: o.Piece, instance: cmp.Or(o.Instance, table.NewInstance()),
 	}
 	for _, f := range program.Families() {
 		if len(o.Families) == 0 || slices.Contains(o.Families, f) {
@@ -144,15 +151,24 @@ func (e *Engine) Delete(f program.Family, name string) {
 
 // collect collects a change of a service port. New chains are in the transaction at once.
 func (e *Engine) collect(f program.Family, change func(*elements.Contents, program.Writer)) {
+	e.tables.In(f).Want.Later.Limit(e.most())
 	change(e.tables.In(f).Want, e.tx.For(f))
 	e.collected = true
 	e.discard()
 }
 
-// SetGlobals replaces the globals.
+// most is how many changes the next transaction has, from which on others wait; 0: it has all of them.
+func (e *Engine) most() int {
+	if e.mode != synced || e.whole {
+		return 0
+	}
+	return e.piece
+}
+
+// SetGlobals replaces the globals. They concern all service ports, so the next transaction has everything.
 func (e *Engine) SetGlobals(g contents.Globals) {
 	e.plan()
-	e.collected = true
+	e.collected, e.whole = true, true
 	for _, tb := range e.tables {
 		if tb.Want.SetGlobals(g) {
 			e.distrust() // the rules themselves change
@@ -245,6 +261,7 @@ type pending struct {
 	mode      mode
 	tx        *program.Transaction // the collected changes of chains; the ledgers have those of elements
 	collected bool                 // something is wanted that was not wanted at the last Apply
+	whole     bool                 // the next Apply makes all changes at once
 }
 
 // mode is what the engine knows of the kernel, and so what the next Apply does.

@@ -167,6 +167,7 @@ type world struct {
 	ports   map[portID]contents.Port
 	globals contents.Globals
 
+	plain      bool // frontends are neither ranges nor served by IPVS
 	expectFull bool // the next Apply does not depend on what the engine knows of the kernel
 }
 
@@ -189,6 +190,11 @@ func (w *world) change(t *testing.T, e *Engine) {
 		w.changeGlobals(e)
 		return
 	}
+	w.changePort(t, e)
+}
+
+// changePort makes one change of a service port.
+func (w *world) changePort(t *testing.T, e *Engine) {
 	id := w.current(portID{program.Families()[w.rand.IntN(2)], portName(w.rand.IntN(12))})
 	before, existed := w.ports[id]
 	if existed && w.one(6) {
@@ -248,7 +254,10 @@ func (w *world) port(id portID, p contents.Port) contents.Port {
 	}
 	if p.Method.Hashes() {
 		// One such pool is enough, because its table has at least 1,021 slots.
-		p.Cluster, p.Local = p.Cluster[:min(2, len(p.Cluster))], nil
+		p.Cluster, p.Local = slices.Clone(p.Cluster[:min(2, len(p.Cluster))]), nil
+		if len(p.Cluster) == 1 {
+			p.Cluster[0].Slots = min(p.Cluster[0].Slots, 1) // its table has one
+		}
 		if !strings.HasPrefix(id.name, "ns/port-0:") || id.family != program.IPv4 {
 			p.Method = program.InTurn
 		}
@@ -303,14 +312,14 @@ func (w *world) frontends(id portID, protocol uint8) []contents.Frontend {
 func (w *world) frontend(f program.Family) contents.Frontend {
 	fe := contents.Frontend{
 		Addr: w.address(f, 96, w.rand.IntN(8)), Port: uint16(80 + w.rand.IntN(3)),
-		Pool: program.PoolChoice(w.rand.IntN(4)), Refusal: program.Refusal(w.rand.IntN(3)), Masquerade: serviceport.Masquerade(w.rand.IntN(3)), IPVS: w.one(4),
+		Pool: program.PoolChoice(w.rand.IntN(4)), Refusal: program.Refusal(w.rand.IntN(3)), Masquerade: serviceport.Masquerade(w.rand.IntN(3)), IPVS: w.one(4) && !w.plain,
 	}
 	if w.one(4) {
 		fe.Addr = netip.Addr{}
 		return fe
 	}
 	fe.ClusterIP, fe.Firewalled = w.one(2), w.one(3)
-	if w.one(4) {
+	if w.one(4) && !w.plain {
 		fe.Port, fe.IPVS = fe.Port*100, false
 		fe.EndPort = fe.Port + 1 + uint16(w.rand.IntN(99))
 	}

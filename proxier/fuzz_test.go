@@ -119,7 +119,11 @@ func FuzzPlanAndEngine(f *testing.F) {
 		if state.FamilyOf(nodeAddrs[0]) == state.FamilyOf(nodeAddrs[1]) {
 			nodeAddrs = nodeAddrs[:1]
 		}
-		w := newWorldWith(func(o *Options) {
+		piece := 0
+		if len(input) > 0 && input[len(input)-1]&1 == 1 {
+			piece = 5
+		}
+		w := newWorldInPieces(piece, func(o *Options) {
 			if s.flag() {
 				o.Settings.Budgets = config.Budgets{
 					ServiceFrontends: int(s.next()%32) + 1, NamespaceFrontends: int(s.next()%32) + 1,

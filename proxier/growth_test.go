@@ -184,7 +184,7 @@ func (w *world) spend(t testing.TB, step string, into spending, change func()) {
 
 // spend adds the Services of a shape, changes an endpoint, and deletes all.
 func spend(t testing.TB, s shape, c *class) spending {
-	rules := newFaulty()
+	rules := newFaulty(0)
 	w := newWorldWith(func(o *Options) {
 		do := dataplane.Options{Ruleset: rules}
 		if c.backend != "" {

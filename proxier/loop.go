@@ -177,7 +177,7 @@ func (p *Proxier) reconfigure(s *config.Settings) {
 func (p *Proxier) Once() error {
 	p.passes.unhurried = true
 	for {
-		if err := p.pass(); err != nil || !p.store.Rest() {
+		if err := p.pass(); err != nil || !p.store.Rest() && len(p.passes.queue.postponed) == 0 {
 			return err
 		}
 	}
@@ -253,6 +253,7 @@ func (p *Proxier) finish(pass report.Pass) {
 	}
 	applied := pass.Result.Applied()
 	if applied {
+		p.passes.queue.postponed = pass.Result.Postponed
 		pass.Latencies = p.passes.queue.applied() // whoever waits for a change finds its problems
 	}
 	p.pace.leaving = pass.Result.Leaving
@@ -265,7 +266,7 @@ func (p *Proxier) finish(pass report.Pass) {
 	p.observer.PassDone(pass)
 	p.repairs.serversDone(&pass)
 	if applied {
-		p.flows.RulesApplied(p.passes.node.Shared.NodePortAddresses)
+		p.flows.RulesApplied(p.passes.node.Shared.NodePortAddresses, pass.Result.Postponed)
 		p.repairs.repairPostponed()
 	}
 }

@@ -27,7 +27,8 @@ type passer struct {
 	flows     *flows.Cleaner
 	health    *endpointhealth.Monitor // nil: nobody looks
 	problems  report.ProblemLog
-	unhurried bool // how much a pass plans does not depend on time, so equal objects give equal transactions
+	payers    map[state.Name]state.Name // of Services that are postponed: whose change asked for it
+	unhurried bool                      // how much a pass plans does not depend on time, so equal objects give equal transactions
 }
 
 // pass plans what changed and hands it to the kernel. What takes too long for one pass stays for the next ones, except what
@@ -50,15 +51,16 @@ func (p *passer) some(pass *report.Pass) {
 	p.planning.Meter.Start()
 	d := p.draftSome(pass.Started)
 	pass.Services = p.set(d)
-	if d.Size >= longSize { // wall time would count somebody else's transaction
+	if d.Size >= longSize || len(p.queue.postponed) > 0 { // wall time would count somebody else's transaction
 		p.planning.Meter.Lock()
 	}
 	began := time.Now()
 	p.apply(pass)
 	took := p.planning.Since(began)
 	p.planning.Meter.Stop()
+	p.payers = d.Postpone(pass.Result.Postponed, p.payers)
 	if !p.unhurried { // otherwise nobody waits
-		pass.Pauses = p.accounts.Charge(&d, pass.Result.Changed, &pass.Result.Counts, took, time.Now())
+		pass.Pauses = p.accounts.Charge(&d, &pass.Result, took, time.Now())
 	}
 }
 
@@ -177,7 +179,7 @@ func (p *passer) apply(pass *report.Pass) {
 // complete completes the report.
 func (p *passer) complete(pass *report.Pass) {
 	if pass.Result.Applied() {
-		pass.Triggers = p.triggers.Take()
+		pass.Triggers = p.triggers.Take(pass.Result.Postponed)
 	}
 	pass.Duration = time.Since(pass.Started)
 	pass.Totals, pass.NodeEligible, pass.Leaving = p.dataplane.Totals(), p.node.Eligible, p.node.Leaving

@@ -10,10 +10,12 @@ import (
 
 // queue is which Services the next pass plans: those that the store has as changed, and those that something else concerns.
 type queue struct {
-	store  *state.Store
-	taken  []state.Changes     // what passes took and the kernel does not have yet
-	left   bool                // the last pass left Services for the next one
-	replan map[state.Name]bool // Services to plan again, although the store has no change of them
+	store *state.Store
+	taken []state.Changes // what passes took and the kernel does not have yet
+	left  bool            // the last pass left Services for the next one
+	// postponed are Services that the kernel does not have yet as they were planned.
+	postponed map[state.Name]bool
+	replan    map[state.Name]bool // Services to plan again, although the store has no change of them
 }
 
 // again has Services planned again with the next pass.
@@ -60,15 +62,18 @@ func (q *queue) takeAll() []state.Name {
 	return q.take(math.MaxInt)
 }
 
-// rest reports whether the last pass has left Services for the next one.
-func (q *queue) rest() bool { return q.left && q.store.Rest() }
+// rest reports whether the last pass has left Services for the next one, or some of their changes.
+func (q *queue) rest() bool { return q.left && q.store.Rest() || len(q.postponed) > 0 }
 
 // applied forgets what was taken, because the kernel has it, and returns how long that took.
 func (q *queue) applied() (took []state.Latency) {
-	for _, changes := range q.taken {
+	q.taken = slices.DeleteFunc(q.taken, func(changes state.Changes) bool {
+		if slices.ContainsFunc(changes.Services, func(n state.Name) bool { return q.postponed[n] }) {
+			return false
+		}
 		took = append(took, q.store.Applied(changes)...)
-	}
-	q.taken = nil
+		return true
+	})
 	return took
 }
 

@@ -37,9 +37,9 @@ type faulty struct {
 	sets    map[string]int // calls of Set by port
 }
 
-func newFaulty() *faulty {
+func newFaulty(piece int) *faulty {
 	k := &memkernel.NFTables{}
-	e, err := nft.New(k, nft.Options{Instance: 1}) // equal histories print as equal texts
+	e, err := nft.New(k, nft.Options{Instance: 1, Piece: piece}) // equal histories print as equal texts
 	if err != nil {
 		panic(err) // this kernel refuses no reading
 	}
@@ -169,11 +169,14 @@ func newWorld(t *testing.T) *world {
 	return newWorldWith(func(*Options) {})
 }
 
-func newWorldWith(change func(*Options)) *world {
+func newWorldWith(change func(*Options)) *world { return newWorldInPieces(0, change) }
+
+// newWorldInPieces has so many changes in a transaction.
+func newWorldInPieces(piece int, change func(*Options)) *world {
 	settings := config.Default()
 	settings.NodeName = "n1"
 	settings.MinSyncPeriod = 0
-	w := &world{store: state.NewStore(), rules: newFaulty(), watcher: &watcher{}, log: &strings.Builder{}}
+	w := &world{store: state.NewStore(), rules: newFaulty(piece), watcher: &watcher{}, log: &strings.Builder{}}
 	w.flows = &flowCounter{}
 	options := Options{
 		Settings: &settings, Store: w.store, Flows: w.flows, Observer: w.watcher,

@@ -32,8 +32,9 @@ type Ledger struct {
 	empty    bool // the kernel has nothing
 	versions uint32
 	records  pair
-	scratch  Records // of Set
-	spare    Records // the memory of a long list that nobody needs any more
+	Changed  func(*Record) // called for each element that an owner begins to want or wants no more; nil: nobody asks
+	scratch  Records       // of Set
+	spare    Records       // the memory of a long list that nobody needs any more
 }
 
 // Account is what one owner wants and what the kernel has of that. Its fields belong to the ledger.
@@ -104,6 +105,9 @@ func (l *Ledger) Want(a *Account, next Content) {
 			by = l.shards.share(r, by)
 		}
 		l.counts[r.Set] += by
+		if a.owner != "" && l.Changed != nil {
+			l.Changed(r)
+		}
 	}
 	l.records.diff(equal.without(a.wanted), equal.without(next), func(old, next *Record) {
 		if old != nil {

@@ -29,7 +29,7 @@ func (d *Dataplane) Apply() Result {
 		r.Replan = d.withRoom()
 	}
 	r.Failures = append(r.Failures, gone...)
-	if d.addresses != nil && r.Applied() {
+	if d.addresses != nil && r.Applied() && len(r.Postponed) == 0 {
 		r.Failures = append(r.Failures, d.addresses.Add()...)
 		r.Replan = d.addresses.Changed()
 	}
@@ -109,9 +109,13 @@ func (d *Dataplane) note(r *Result, call func() (nft.Result, error)) {
 		r.Transactions[done.Outcome]++
 	}
 	for _, id := range done.Room {
-		if name, still := d.limited[id]; still {
+		if name := serviceOf(id.Name); d.services[name] != nil {
 			d.room[name] = true
 		}
+	}
+	r.Postponed = map[state.Name]bool{}
+	for _, name := range done.Postponed {
+		r.Postponed[serviceOf(name)] = true
 	}
 	r.Outcome, r.Err = done.Outcome, err
 	r.Full = r.Full || done.Full

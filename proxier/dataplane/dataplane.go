@@ -49,9 +49,8 @@ type Dataplane struct {
 	env        Environment
 	hasEnv     bool
 	services   map[state.Name]*served
-	limited    map[contents.PortID]state.Name // the ports that nft serves less well than asked for, or that may become so
 	quarantine quarantine
-	room       map[state.Name]bool // those of them for which there is room now
+	room       map[state.Name]bool // those that nft served less well than asked for, and for which there is room now
 	totals     AllTotals
 	addresses  Addresses // nil: nobody wants any
 }
@@ -63,7 +62,6 @@ func New(o Options) *Dataplane {
 		ipvs:       newIPVS(o.Balancer),
 		Scheduling: o.Scheduling,
 		services:   map[state.Name]*served{},
-		limited:    map[contents.PortID]state.Name{},
 		quarantine: quarantine{},
 		room:       map[state.Name]bool{},
 		addresses:  o.Addresses,
@@ -140,18 +138,13 @@ func (d *Dataplane) setPort(
 	if m.problem != "" {
 		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "metadata.annotations", Reason: m.problem})
 	}
-	delete(d.limited, id)
 	scheduler = m.index(wanted.Method)
 	if problem, kept := d.quarantine.keepsBack(id); kept {
 		d.ruleset.Delete(id.Family, id.Name)
 		return scheduler, append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: problem})
 	}
 	wanted.Formerly = former
-	err := d.ruleset.Set(wanted)
-	if err != nil || wanted.Answers.IsValid() {
-		d.limited[id] = name
-	}
-	if err != nil {
+	if err := d.ruleset.Set(wanted); err != nil {
 		problems = append(problems, state.Problem{Kind: "Service", Object: name, Field: "spec.ports", Reason: err.Error()})
 	}
 	return scheduler, problems
@@ -218,7 +211,6 @@ func (d *Dataplane) replace(name state.Name, old, next *served) {
 		for _, p := range old.except(next) {
 			d.ruleset.Delete(p.Family, p.Name)
 			d.ipvs.forget(p.PortID)
-			delete(d.limited, p.PortID)
 			delete(d.quarantine, p.PortID)
 		}
 		for i := range old.ports {

@@ -31,14 +31,16 @@ type Result struct {
 	// Failures are changes of IPVS and of addresses that the kernel did not make.
 	Failures []Failure
 
-	Full    bool          // nft wrote both tables as a whole
-	More    bool          // RepairMore has to continue
-	Leaving bool          // nft has slots of hash tables without pools; each Apply deletes some
-	Added   int           // elements
-	Deleted int           // elements
-	Bytes   int           // of all nft batches
-	Encode  time.Duration // spent on what nft does before and after these system calls
-	Kernel  time.Duration // spent in system calls that carry nft batches
+	Full bool // nft wrote both tables as a whole
+	More bool // RepairMore has to continue
+	// Postponed are Services that nft does not have as planned yet, because the transaction had enough. The next Apply goes on.
+	Postponed map[state.Name]bool
+	Leaving   bool          // nft has slots of hash tables without pools; each Apply deletes some
+	Added     int           // elements
+	Deleted   int           // elements
+	Bytes     int           // of all nft batches
+	Encode    time.Duration // spent on what nft does before and after these system calls
+	Kernel    time.Duration // spent in system calls that carry nft batches
 	// Transactions counts those that went to the kernel, by their Outcome.
 	Transactions [kernel.Unknown + 1]int
 	Operations   int // on virtual servers and local addresses

@@ -42,6 +42,7 @@ type Cleaner struct {
 	log       *slog.Logger
 	nodePorts []netip.Addr     // the addresses on which node ports answer
 	applied   bool             // the kernel has the rules of everything that the tracker was told
+	postponed map[string]bool  // apart from these namespaces
 	done      chan Cleaned     // delivers the end of the cleaning that is under way; nil: there is none
 	retry     <-chan time.Time // when to start; nil: when something has to be cleaned
 	backoff   time.Duration    // after an error
@@ -79,9 +80,13 @@ func (c *Cleaner) Set(name state.Name, planned *plan.Service, list ...*state.Sli
 	c.tracker.Set(name, planned, list...)
 }
 
-// RulesApplied notes that the kernel has the rules of everything that was set, and starts a cleaning if one is needed.
-func (c *Cleaner) RulesApplied(nodePorts []netip.Addr) {
-	c.applied, c.nodePorts = true, nodePorts
+// RulesApplied notes that the kernel has the rules of everything that was set, apart from Services that are postponed, and starts a
+// cleaning if one is needed. Their namespaces wait: their old rules could still make new flows.
+func (c *Cleaner) RulesApplied(nodePorts []netip.Addr, postponed map[state.Name]bool) {
+	c.applied, c.nodePorts, c.postponed = true, nodePorts, map[string]bool{}
+	for name := range postponed {
+		c.postponed[name.Namespace] = true
+	}
 	c.tracker.SetNodePortAddresses(nodePorts)
 	c.start()
 }
@@ -102,7 +107,7 @@ func (c *Cleaner) start() {
 	}
 	now := time.Now()
 	c.retry = nil
-	urgent, next := c.urgent.ready(c.tracker.WaitingLeftOut(), now)
+	urgent, next := c.urgent.ready(c.inForce(c.tracker.WaitingLeftOut()), now)
 	if len(urgent) > 0 {
 		c.begin(c.tracker.LeftOut, urgent, &c.urgent)
 		return
@@ -111,7 +116,7 @@ func (c *Cleaner) start() {
 	for _, namespace := range c.tracker.Waiting() {
 		waiting[namespace] = true
 	}
-	ready, later := c.share.ready(waiting, now)
+	ready, later := c.share.ready(c.inForce(waiting), now)
 	if len(ready) > 0 {
 		c.begin(c.tracker.Stale, ready, &c.share)
 		return
@@ -119,6 +124,12 @@ func (c *Cleaner) start() {
 	if next = earlier(earlier(next, later), look); !next.IsZero() {
 		c.retry = time.After(next.Sub(now))
 	}
+}
+
+// inForce leaves out the namespaces that wait for rules.
+func (c *Cleaner) inForce(namespaces map[string]bool) map[string]bool {
+	maps.DeleteFunc(namespaces, func(namespace string, _ bool) bool { return c.postponed[namespace] })
+	return namespaces
 }
 
 func (c *Cleaner) begin(list func(namespaces ...string) conntrack.Stale, namespaces []string, own *shares) {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
-	"github.com/verdict-proxy/verdict/nft/serviceport"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
 	"github.com/verdict-proxy/verdict/proxier/threadtime"
@@ -93,15 +93,12 @@ func NewAccounts(store *state.Store, b *config.Budgets, log *slog.Logger) *Accou
 	}
 }
 
-// Charge takes what a pass that made a draft cost from the accounts of the namespaces. All changes of the kernel, and what single
-// Services changed, took some time of the thread. Charge returns how many namespaces have to wait from now on. What no change of a
-// Service asked for costs nobody anything.
-func (a *Accounts) Charge(
-	d *Draft, changed map[state.Name]serviceport.Counts, all *serviceport.Counts, took time.Duration, now time.Time,
-) (pauses int) {
+// Charge takes what a pass that made a draft cost from the accounts of the namespaces. The result took some time of the thread.
+// Charge returns how many namespaces have to wait from now on. What no change of a Service asked for costs nobody anything.
+func (a *Accounts) Charge(d *Draft, r *dataplane.Result, took time.Duration, now time.Time) (pauses int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.prices.apportion(d, changed, all, took)
+	a.prices.apportion(d, r.Changed, &r.Counts, took)
 	for name, cost := range d.Costs {
 		of := a.account(name.Namespace, now)
 		if of.service == "" {
@@ -112,14 +109,21 @@ func (a *Accounts) Charge(
 			of.service, of.most = name.Name, cost
 		}
 	}
-	for _, of := range a.pass {
+	postponed := map[string]bool{}
+	for name := range r.Postponed {
+		postponed[name.Namespace] = true
+	}
+	a.pass = slices.DeleteFunc(a.pass, func(of *account) bool {
+		if postponed[of.namespace] && of.now.bill() < large {
+			return false // the next pieces of the same change count with this one
+		}
 		of.add(of.now)
 		if of.namespace != state.SystemNamespace && a.settle(of, now) {
 			pauses++
 		}
-		of.now, of.service = Cost{}, ""
-	}
-	a.pass = a.pass[:0]
+		of.now, of.most, of.service = Cost{}, Cost{}, ""
+		return true
+	})
 	return pauses
 }
 

@@ -3,6 +3,7 @@ package report
 import (
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
@@ -78,7 +79,12 @@ type Trigger struct {
 type Triggers struct {
 	started time.Time
 	latest  map[state.Name]time.Time // of Services with slices that carry one
-	pending []Trigger
+	pending []pendingTrigger
+}
+
+type pendingTrigger struct {
+	Trigger
+	of state.Name
 }
 
 // NewTriggers returns Triggers without one.
@@ -92,7 +98,7 @@ func (t *Triggers) Note(name state.Name, slices []*state.Slice) {
 	latest := known
 	for _, s := range slices {
 		if s.Trigger.After(known) && s.Trigger.After(t.started) {
-			t.pending = append(t.pending, Trigger{Family: s.Family, At: s.Trigger})
+			t.pending = append(t.pending, pendingTrigger{Trigger{Family: s.Family, At: s.Trigger}, name})
 		}
 		if s.Trigger.After(latest) {
 			latest = s.Trigger
@@ -106,11 +112,15 @@ func (t *Triggers) Note(name state.Name, slices []*state.Slice) {
 // Forget drops what is known of a Service that is gone.
 func (t *Triggers) Forget(name state.Name) { delete(t.latest, name) }
 
-// Take returns what was collected and starts anew.
-func (t *Triggers) Take() []Trigger {
-	pending := t.pending
-	t.pending = nil
-	return pending
+// Take returns what was collected and starts anew, apart from Services that are postponed.
+func (t *Triggers) Take(postponed map[state.Name]bool) (triggers []Trigger) {
+	t.pending = slices.DeleteFunc(t.pending, func(p pendingTrigger) bool {
+		if !postponed[p.of] {
+			triggers = append(triggers, p.Trigger)
+		}
+		return !postponed[p.of]
+	})
+	return triggers
 }
 
 // HealthChecks say which healthCheckNodePort servers answer what, and on which addresses.

@@ -49,7 +49,7 @@ func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error)
 			err = errors.Join(err, k.close())
 		}
 	}()
-	if k.engine, err = nft.Open(nft.Options{Families: k.families, Owner: s.TableOwner == config.TableOwnerAuto}); err != nil {
+	if k.engine, err = nft.Open(nft.Options{Families: k.families, Owner: s.TableOwner == config.TableOwnerAuto, Piece: nft.Piece}); err != nil {
 		preflight.ExplainRefusal(k.families, log)()
 		return k, fmt.Errorf("open the nft engine: %w", err)
 	}

@@ -37,8 +37,9 @@ func (w wish) compare(o wish) int {
 	return cmp.Or(cmp.Compare(w.created, o.created), cmp.Compare(w.owner, o.owner))
 }
 
-func (w wish) service() string {
-	name, _, _ := strings.Cut(w.owner, ":")
+// serviceOf is the name of the Service that has a port.
+func serviceOf(port string) string {
+	name, _, _ := strings.Cut(port, ":")
 	return name
 }
 
@@ -125,7 +126,7 @@ func (a *answers) change(e netip.AddrPort, one wish, added bool) {
 // of is the frontend in the map for an endpoint; the zero AddrPort: there is none.
 func (a *answers) of(endpoint netip.AddrPort) (frontend netip.AddrPort) {
 	list := a.wanted[endpoint]
-	if len(list) == 0 || len(list) > 1 && list[0].service() == list[1].service() {
+	if len(list) == 0 || len(list) > 1 && serviceOf(list[0].owner) == serviceOf(list[1].owner) {
 		return frontend
 	}
 	return list[0].frontend

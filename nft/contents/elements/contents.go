@@ -2,6 +2,7 @@ package elements
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/contents/chains"
@@ -22,6 +23,7 @@ type Contents struct {
 	Hash     hashing.Tables
 	answers  answers
 	builder  ledger.Builder
+	Later    *later
 }
 
 // New returns the contents of a table without service ports. The program has what is given, whatever the globals are.
@@ -31,14 +33,27 @@ func New(f program.Family, given program.Program) *Contents {
 		Ledger: l, family: f, Ports: newServicePorts(f, l), Chains: chains.New(l), Hash: hashing.NewTables(l), answers: newAnswers(l),
 	}
 	c.settings = settings{account: l.Ranges, given: given}
+	c.Later = newLater()
+	l.Changed = c.Later.note
 	return c
 }
 
 // Program is the table's program under the globals that are wanted.
 func (c *Contents) Program() program.Program { return c.settings.program(c.family, c.Chains.Lengths) }
 
-// Set adds or changes a port. It returns what the port gets less than it asked for. New chains go to the transaction at once.
+// Set adds or changes a port, or has the change wait. It returns what the port gets less than it asked for. New chains go to the
+// transaction at once.
 func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
+	c.rename(w, want)
+	if one := c.postpone(want, false); one != nil {
+		return one.short
+	}
+	short := c.set(w, want)
+	c.enter(w)
+	return short
+}
+
+func (c *Contents) set(w program.Writer, want *contents.Port) Shortfall {
 	var short Shortfall
 	fits := fit(want, c.tablesInUse, c.Chains.Exact, &short)
 	p := c.port(w, &fits)
@@ -60,7 +75,7 @@ func (c *Contents) Set(w program.Writer, want *contents.Port) Shortfall {
 // are replaced count, too, so such ports may go beyond the limit by half.
 func (c *Contents) tablesInUse(name string) int {
 	n := c.Hash.Count()
-	if p := c.Ports.byName[name]; p != nil && (p.pools[0].hash.HasTable() || p.pools[1].hash.HasTable()) {
+	if c.Ports.byName[name].hasTable() {
 		n -= program.MaxTables / 2
 	}
 	return n
@@ -68,6 +83,7 @@ func (c *Contents) tablesInUse(name string) int {
 
 // update changes a port to what the program can serve.
 func (c *Contents) update(w program.Writer, p *port, want *contents.Port) {
+	c.Later.changes += eachPort
 	b := &c.builder
 	b.Reset()
 	before := p.ordinals.list // the tokens of the slots that are there
@@ -107,19 +123,35 @@ func (c *Contents) updateHash(p *port, pl *poolState, to program.Class, endpoint
 	c.Hash.Update(pl.hash, endpoints)
 }
 
+// rename gives a port the name that is wanted. What it was to become before does not matter any more.
+func (c *Contents) rename(w program.Writer, want *contents.Port) {
+	if c.Ports.byName[want.Formerly] != nil {
+		c.enter(w, c.Later.ports[want.Name]) // it may wait to be deleted
+	}
+	if c.Ports.byName[want.Name] == nil {
+		c.Later.forget(want.Formerly)
+		c.Ports.rename(want.Formerly, want.Name)
+	}
+}
+
 // port finds the state of a port, or makes a new one. A port whose protocol changes is a new port.
 func (c *Contents) port(w program.Writer, want *contents.Port) *port {
-	c.Ports.rename(want.Formerly, want.Name)
 	if p := c.Ports.byName[want.Name]; p != nil && p.protocol != want.Protocol {
 		c.remove(w, p)
 	}
 	return c.Ports.get(want.Name, want.Protocol)
 }
 
-// Delete removes a port. An unknown name changes nothing.
+// Delete removes a port, or has that wait. An unknown name changes nothing.
 func (c *Contents) Delete(w program.Writer, name string) {
-	if p := c.Ports.byName[name]; p != nil {
+	p := c.Ports.byName[name]
+	if p == nil {
+		c.Later.forget(name)
+		return
+	}
+	if c.postpone(&contents.Port{Name: name, Protocol: p.protocol}, true) == nil {
 		c.remove(w, p)
+		c.enter(w)
 	}
 }
 
@@ -143,6 +175,7 @@ func (c *Contents) SetGlobals(g contents.Globals) (otherRules bool) {
 func (c *Contents) Finish(w program.Writer) {
 	c.Hash.Finish()
 	c.Chains.Retire(w, c.Ports.waiting.timeouts.any())
+	c.Later.begin()
 }
 
 // AllChains are all chains of the table, by name.
@@ -153,10 +186,10 @@ func (c *Contents) HasAffinity() bool {
 	return c.Ports.earlier.haveAffinity() || c.Chains.HaveTokens()
 }
 
-// TakeWaiting returns the names of ports for which there is room, and of those whose endpoints answer for another port or do so
-// no longer. They no longer wait.
+// TakeWaiting returns the names of ports for which there is room, of those whose endpoints answer for another port or do so
+// no longer, and of those that waited and got something else than Set said. They no longer wait.
 func (c *Contents) TakeWaiting() []string {
-	return append(c.Ports.takeWaiting(c.Chains.Room()), c.answers.takeAgain()...)
+	return slices.Concat(c.Ports.takeWaiting(c.Chains.Room()), c.answers.takeAgain(), c.Later.takeUnlike())
 }
 
 // AddLengths writes the chains that new source ranges need. They count as written, whatever becomes of the transaction:

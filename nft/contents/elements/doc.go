@@ -4,6 +4,7 @@
 // The files, in the order in which to read them:
 //
 //	contents.go   what a table is to have, and the changes that a port needs
+//	later.go      service ports whose changes wait for a later transaction
 //	port.go       the service ports of a table, with their numbers
 //	frontend.go   elements of frontends and source ranges, and comments
 //	limits.go     what a port gets when it meets a limit, and which ports wait for room

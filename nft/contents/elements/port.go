@@ -21,6 +21,11 @@ type port struct {
 	waitsFor  time.Duration // the timeout that the port is to have when there is room; 0: it has what it asked for
 }
 
+// hasTable reports whether a port, if there is one, has hash tables.
+func (p *port) hasTable() bool {
+	return p != nil && (p.pools[0].hash.HasTable() || p.pools[1].hash.HasTable())
+}
+
 // identity is what the elements of a service port have in common.
 type identity struct {
 	name     string

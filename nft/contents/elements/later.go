@@ -1,0 +1,211 @@
+package elements
+
+import (
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/ledger"
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// later has the changes of service ports that wait, because the next transaction has enough without them. Until its turn comes,
+// everything of such a port stays wanted as it is. So each transaction leads from one state that was wanted to the next one: chains,
+// hash tables, shared elements and limits need no other rules, and a process that starts in between finds nothing unusual.
+//
+// A frontend that moves from one port to another does so in one transaction: a port that waits comes with whatever gains or loses a
+// frontend that it loses or gains. Some ports never wait: ranges may have frontends of others, IPVS has an order of its own, and hash
+// tables change in place only if all their pools change at once.
+type later struct {
+	limit   int                     // of the changes in a transaction, from which on others wait; 0: none wait
+	changes int                     // since the last transaction
+	ports   map[string]*postponed   // by name
+	of      map[string]int          // how many of them Services have
+	order   []*postponed            // some wait no more
+	moving  map[string][]*postponed // by frontends that they gain or lose
+	moved   map[string]bool         // frontends that ports have gained or lost since the last transaction
+	ranges  bool                    // some of these are ranges
+	next    []*postponed            // they come with one that came
+	unlike  []string                // ports that got something else than Set said
+}
+
+// postponed is what a port is to become.
+type postponed struct {
+	want  *contents.Port // nil: it waits no more
+	gone  bool
+	short Shortfall // as Set said
+	moves []string  // frontends that it gains or loses
+}
+
+func newLater() *later {
+	return &later{ports: map[string]*postponed{}, of: map[string]int{}, moving: map[string][]*postponed{}, moved: map[string]bool{}}
+}
+
+// eachPort is how many changes a port counts at least: it takes time to find out that nothing differs.
+const eachPort = 4
+
+// note notes that a port gains or loses an element.
+func (l *later) note(r *ledger.Record) {
+	if l.limit == 0 {
+		return
+	}
+	l.changes++
+	switch {
+	case r.Set.Says() == program.Nothing:
+	case r.Set.HasPorts() && !l.ranges:
+		l.ranges = true
+		for _, one := range l.order {
+			if len(one.moves) > 0 {
+				l.next = append(l.next, one)
+			}
+		}
+	case !r.Set.HasPorts():
+		l.moved[string(r.Key)] = true
+		l.next = append(l.next, l.moving[string(r.Key)]...)
+	}
+}
+
+// begin notes that a transaction has what came so far.
+func (l *later) begin() {
+	l.changes, l.ranges = 0, false
+	clear(l.moved)
+	if len(l.ports) == 0 {
+		l.order = nil
+	}
+}
+
+// forget notes that a port does not wait.
+func (l *later) forget(name string) {
+	one := l.ports[name]
+	if one == nil {
+		return
+	}
+	for _, key := range one.moves {
+		l.moving[key] = slices.DeleteFunc(l.moving[key], func(other *postponed) bool { return other == one })
+		if len(l.moving[key]) == 0 {
+			delete(l.moving, key)
+		}
+	}
+	one.want, one.moves = nil, nil
+	delete(l.ports, name)
+	if l.of[serviceOf(name)]--; l.of[serviceOf(name)] == 0 {
+		delete(l.of, serviceOf(name))
+	}
+}
+
+// takeUnlike returns the ports that got something else than Set said, when none waits any more.
+func (l *later) takeUnlike() (names []string) {
+	if len(l.ports) == 0 {
+		names, l.unlike = l.unlike, nil
+	}
+	return names
+}
+
+// Limit has ports wait from so many changes on that the next transaction has; 0: none wait.
+func (l *later) Limit(changes int) { l.limit = changes }
+
+// Services are the names of those with ports whose changes wait.
+func (l *later) Services() iter.Seq[string] { return maps.Keys(l.of) }
+
+// enough reports whether the next transaction has enough changes, or one of so many parts of it.
+func (l *later) enough(parts int) bool { return l.limit > 0 && l.changes >= l.limit/parts }
+
+// postpone has the change of a port wait, if it can and there are enough without it.
+func (c *Contents) postpone(want *contents.Port, gone bool) *postponed {
+	l := c.Later
+	one := l.ports[want.Name] // it keeps its turn
+	l.forget(want.Name)
+	parts := 1
+	if len(l.order) > 0 {
+		parts = 2 // those that wait get the other half
+	}
+	if !l.enough(parts) {
+		return nil
+	}
+	moves, tied := c.Ports.byName[want.Name].moves(want)
+	if tied || len(moves) > 0 && l.ranges || slices.ContainsFunc(moves, func(key string) bool { return l.moved[key] }) {
+		return nil
+	}
+	if one == nil {
+		one = &postponed{}
+		l.order = append(l.order, one)
+	}
+	*one = postponed{want: want, gone: gone, moves: moves}
+	fit(want, c.tablesInUse, c.Chains.Exact, &one.short)
+	l.ports[want.Name] = one
+	l.of[serviceOf(want.Name)]++
+	for _, key := range moves {
+		l.moving[key] = append(l.moving[key], one)
+	}
+	return one
+}
+
+// moves returns the frontends that a port, if there is one, is to gain or lose, and whether it cannot wait.
+func (p *port) moves(want *contents.Port) (moves []string, tied bool) {
+	const had, gets = 1, 2
+	frontends := map[string]int{}
+	if want.Method.Hashes() || p.hasTable() {
+		return nil, true
+	}
+	if p != nil {
+		records, _ := p.account.Wanted().(ledger.Records)
+		for r, next, ok := records.At(0); ok; r, next, ok = records.At(next) {
+			switch says := r.Set.Says(); {
+			case r.Set.HasPorts() || says == program.Balanced:
+				return nil, true
+			case says != program.Nothing:
+				frontends[string(r.Key)] = had
+			}
+		}
+	}
+	var b program.Builder
+	for i := range want.Frontends {
+		fe := &want.Frontends[i]
+		if fe.IPVS || fe.EndPort != 0 {
+			return nil, true
+		}
+		b.Arena = b.Arena[:0]
+		b.Frontend(fe.Addr, fe.Port, 0, want.Protocol)
+		frontends[string(b.Arena)] |= gets
+	}
+	for key, is := range frontends {
+		if is != had|gets {
+			moves = append(moves, key)
+		}
+	}
+	slices.Sort(moves) // so that equal changes make equal transactions
+	return moves, false
+}
+
+// Enter makes ports as they are to be that wait, one at least, until the transaction has enough.
+func (c *Contents) Enter(w program.Writer) {
+	l := c.Later
+	for n := 0; len(l.order) > 0 && (n == 0 || !l.enough(1)); l.order = l.order[1:] {
+		if one := l.order[0]; one.want != nil {
+			c.enter(w, one)
+			n++
+		}
+	}
+}
+
+// enter makes ports as they are to be that wait, and those that come with them and with those that came before.
+func (c *Contents) enter(w program.Writer, list ...*postponed) {
+	l := c.Later
+	for l.next = append(l.next, list...); len(l.next) > 0; {
+		one := l.next[0]
+		if l.next = l.next[1:]; one == nil || one.want == nil {
+			continue
+		}
+		want := one.want
+		l.forget(want.Name)
+		switch p := c.Ports.byName[want.Name]; {
+		case !one.gone:
+			if short := c.set(w, want); !slices.Equal(short, one.short) {
+				l.unlike = append(l.unlike, want.Name)
+			}
+		case p != nil:
+			c.remove(w, p)
+		}
+	}
+}
