@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -45,6 +46,9 @@ type Result struct {
 	Took       time.Duration
 }
 
+// ErrHurried means that others wait for the end of a cleaning, and that it has left the rest to a later one.
+var ErrHurried = errors.New("others wait")
+
 // Clean deletes the stale flows. Node ports answer at nodePortAddrs, which has no 0.0.0.0 and no [::]. After an error
 // some stale flows may remain. Another call with the same values is safe, and finds them.
 func (c *Cleaner) Clean(s Stale, nodePortAddrs []netip.Addr) ([]Result, error) {
@@ -56,7 +60,8 @@ func (c *Cleaner) Clean(s Stale, nodePortAddrs []netip.Addr) ([]Result, error) {
 	}
 	for _, family := range []state.Family{state.IPv4, state.IPv6} {
 		udp, tcp, unanswered := s.frontends(family, false), s.frontends(family, true), s.unansweredFilters(family)
-		if len(udp)+len(tcp)+len(unanswered) == 0 {
+		hurried := func() bool { return errors.Is(errors.Join(errs...), ErrHurried) }
+		if len(udp)+len(tcp)+len(unanswered) == 0 || hurried() {
 			continue
 		}
 		start := time.Now()
@@ -71,7 +76,12 @@ func (c *Cleaner) Clean(s Stale, nodePortAddrs []netip.Addr) ([]Result, error) {
 			list []Frontend
 			n    *int
 		}{{udp, &r.Deleted}, {tcp, &r.Reset}} {
-			if *of.n, err = c.clean(&s, family, of.list, addrs); err != nil {
+			if hurried() {
+				break
+			}
+			if *of.n, err = c.clean(&s, family, of.list, addrs); errors.Is(err, ErrHurried) {
+				errs = append(errs, err)
+			} else if err != nil {
 				errs = append(errs, fmt.Errorf("delete stale %s flows of %d frontends: %w; flows that remain go on to "+
 					"endpoints that may be gone, until a later attempt succeeds", family.Version(), len(of.list), err))
 			}
@@ -92,33 +102,67 @@ func (c *Cleaner) clean(s *Stale, family state.Family, list []Frontend, addrs ma
 	if len(list) == 0 {
 		return 0, nil
 	}
-	return c.delete(family, filters(list), func(e *entry) bool { return e.TCP == list[0].TCP && s.has(e.Flow, addrs) })
+	return c.delete(s, family, filters(list), func(e *entry) *int {
+		if e.TCP != list[0].TCP {
+			return nil
+		}
+		return s.judge(e.Flow, addrs)
+	})
 }
 
 // cleanUnanswered deletes connections of a family without an answer, and returns how many there were. If the kernel resizes the
 // table again and again, some flows are missed. Their clients repeat their packets, and a later cleaning finds these flows.
 func (c *Cleaner) cleanUnanswered(s *Stale, family state.Family, filters []filter, addrs map[netip.Addr]bool) (int, error) {
-	n, err := c.delete(family, filters, func(e *entry) bool { return s.isUnanswered(e, addrs) })
-	if err != nil {
+	alike := 0
+	n, err := c.delete(s, family, filters, func(e *entry) *int {
+		if s.isUnanswered(e, addrs) {
+			return &alike
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, ErrHurried) {
 		err = fmt.Errorf("delete %s connections without an answer to endpoints that are left out or gone: %w; their clients go on trying "+
 			"these endpoints, until a later attempt succeeds or they give up", family.Version(), err)
 	}
 	return n, err
 }
 
-// delete deletes the flows that pass one of the filters and are stale. It returns how many still existed.
-func (c *Cleaner) delete(family state.Family, filters []filter, stale func(*entry) bool) (int, error) {
-	var keys [][]byte
+// atLeast is how many flows a cleaning deletes although others wait: 8 µs each.
+const atLeast = 8192
+
+// delete deletes the flows that pass one of the filters and are stale, the first ones of those who have few. It returns how many
+// still existed.
+func (c *Cleaner) delete(s *Stale, family state.Family, filters []filter, stale func(*entry) *int) (n int, err error) {
+	type one struct {
+		key []byte
+		of  *int
+	}
+	var all []one
 	var errs []error
 	for _, f := range filters {
 		errs = append(errs, c.table.dump(family, f, func(e *entry) {
-			if stale(e) {
-				keys = append(keys, slices.Clone(e.key))
+			if of := stale(e); of != nil {
+				all = append(all, one{slices.Clone(e.key), of})
 			}
 		}))
 	}
-	n, err := c.table.remove(family, keys)
-	return n, errors.Join(append(errs, err)...)
+	slices.SortStableFunc(all, func(a, b one) int { return cmp.Compare(*a.of, *b.of) })
+	for some := range slices.Chunk(all, atLeast) {
+		if err := errors.Join(errs...); n > 0 && s.Hurried() {
+			return n, cmp.Or(err, ErrHurried)
+		}
+		keys := make([][]byte, len(some))
+		for i := range some {
+			keys[i] = some[i].key
+		}
+		removed, err := c.table.remove(family, keys)
+		n += removed
+		if err != nil {
+			errs = append(errs, err)
+			break
+		}
+	}
+	return n, errors.Join(errs...)
 }
 
 // filters find the flows to the frontends. Those for IPv6 have no address: the kernel (seen on 6.18) compares it the wrong

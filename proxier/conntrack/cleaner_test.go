@@ -2,6 +2,8 @@ package conntrack
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,5 +109,44 @@ func TestEmpty(t *testing.T) {
 		if s.Empty() {
 			t.Errorf("%s: nothing to look for", what)
 		}
+	}
+}
+
+// TestHurried: a cleaning for which others wait deletes some flows, those of namespaces with few flows first, and leaves the rest to
+// the next one, which finds it.
+func TestHurried(t *testing.T) {
+	tr := NewTracker()
+	for endpoint := range 2 {
+		settle(tr)
+		for i, namespace := range []string{"tenant", "shop"} {
+			tr.Set(state.Name{Namespace: namespace, Name: "web"}, service(fmt.Sprintf("10.96.0.%d:53>10.0.0.%d:53", 10+i, 1+endpoint)))
+		}
+	}
+	f := &fakeTable{}
+	for i := range 3 * atLeast {
+		f.entries = append(f.entries, fakeEntry(fmt.Sprint("tenant-", i), "10.96.0.10:53 10.0.0.1:53", true))
+	}
+	f.entries = append(f.entries, fakeEntry("shop", "10.96.0.11:53 10.0.0.1:53", true))
+	for cleaning := 1; len(f.entries) > 0; cleaning++ {
+		s := tr.Stale("tenant", "shop")
+		if s.Concerns("other") || !s.Concerns("shop") {
+			t.Fatal("the wrong namespaces are cleaned")
+		}
+		if s.Hurry(); cleaning == 3 {
+			s = tr.Stale("tenant", "shop") // nobody waits any more
+		}
+		f.removed = nil
+		_, err := (&Cleaner{table: f}).Clean(s, nil)
+		if first := cleaning == 1; err != nil != (cleaning < 3) || err != nil && !errors.Is(err, ErrHurried) || first != slices.Contains(f.removed, "shop") {
+			t.Fatalf("cleaning %d: %d flows deleted, error %v", cleaning, len(f.removed), err)
+		}
+		if want := []int{atLeast, atLeast, atLeast + 1}[cleaning-1]; len(f.removed) != want {
+			t.Fatalf("cleaning %d: %d flows deleted, want %d", cleaning, len(f.removed), want)
+		}
+		gone := map[string]bool{}
+		for _, key := range f.removed {
+			gone[key] = true
+		}
+		f.entries = slices.DeleteFunc(f.entries, func(e entry) bool { return gone[string(e.key)] })
 	}
 }

@@ -18,7 +18,21 @@ type Stale struct {
 	unanswered index           // what is to be deleted of connections without an answer
 	revision   uint64          // of the Tracker when it made this
 	found      map[string]*int // how many flows a cleaning found, by the namespaces whose changes are cleaned
+	hurried    *atomic.Bool    // others wait; nil: nobody asks
 }
+
+// Hurry has a cleaning that is under way end early, because others wait for it.
+func (s *Stale) Hurry() {
+	if s.hurried != nil {
+		s.hurried.Store(true)
+	}
+}
+
+// Hurried reports whether others wait.
+func (s *Stale) Hurried() bool { return s.hurried != nil && s.hurried.Load() }
+
+// Concerns reports whether changes of a namespace are cleaned.
+func (s *Stale) Concerns(namespace string) bool { return s.found[namespace] != nil }
 
 // index finds what is known of the frontend to which a flow goes. What is not settled gives way to others at the same place.
 // A cleaning makes it of the lists when it asks first: one tenant can have 250,000 frontends, and the loop must not wait for that.
@@ -194,18 +208,21 @@ func (s *Stale) frontends(family state.Family, tcp bool) (list []Frontend) {
 	return list
 }
 
-// has reports whether a flow is stale. It skips frontends that changed since the Tracker made s: the kernel may have
-// newer rules already, and flows of these rules may go to endpoints that s does not know. The next cleaning looks at
-// them. The Tracker records a change before the kernel gets the new rules, so has knows of it before it sees a flow of
-// the new rules.
+// judge returns how many flows of the namespace were found, if a flow is stale; nil: it is not. It skips frontends that changed
+// since the Tracker made s: the kernel may have newer rules already, and flows of these rules may go to endpoints that s does not
+// know. The next cleaning looks at them. The Tracker records a change before the kernel gets the new rules, so judge knows of it
+// before it sees a flow of the new rules.
 //
 // A removed frontend may have the address and port of a node port, which serves its flows then.
-func (s *Stale) has(f Flow, nodePortAddrs map[netip.Addr]bool) bool {
+func (s *Stale) judge(f Flow, nodePortAddrs map[netip.Addr]bool) *int {
 	t, f, ok := s.targets.find(f, nodePortAddrs)
-	if ok {
-		*t.found++
+	if !ok {
+		return nil
 	}
-	return ok && t.stale(f) && t.changed.Load() <= s.revision
+	if *t.found++; t.stale(f) && t.changed.Load() <= s.revision {
+		return t.found
+	}
+	return nil
 }
 
 // isUnanswered reports whether a connection without an answer is to be deleted, and notes it for the next look.

@@ -395,3 +395,8 @@ func tcpEntry(f Flow) *entry {
 	f.TCP = true
 	return &entry{Flow: f, state: tcpSynSent}
 }
+
+// has reports whether a flow is stale.
+func (s *Stale) has(f Flow, nodePortAddrs map[netip.Addr]bool) bool {
+	return s.judge(f, nodePortAddrs) != nil
+}

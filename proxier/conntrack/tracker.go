@@ -338,7 +338,7 @@ func (t *Tracker) Stale(namespaces ...string) Stale {
 	}
 	list = t.addSuccessors(list)
 	t.looked, t.looking = t.revision, namespaces
-	return Stale{targets: index{single: list}, unanswered: index{alike: t.take(found)}, revision: t.revision, found: found}
+	return Stale{targets: index{single: list}, unanswered: index{alike: t.take(found)}, revision: t.revision, found: found, hurried: &atomic.Bool{}}
 }
 
 func (is *tracked) target(found *int) target {
@@ -391,7 +391,7 @@ func (t *Tracker) addresses(f Frontend) []netip.Addr {
 func (t *Tracker) LeftOut(namespaces ...string) Stale {
 	t.looked, t.looking = t.revision, nil
 	found := counters(namespaces)
-	return Stale{unanswered: index{alike: t.takeLeftOut(found)}, found: found}
+	return Stale{unanswered: index{alike: t.takeLeftOut(found)}, found: found, hurried: &atomic.Bool{}}
 }
 
 func counters(namespaces []string) map[string]*int {

@@ -2,9 +2,11 @@
 package flows
 
 import (
+	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
@@ -102,10 +104,13 @@ func (c *Cleaner) RulesRepaired(done bool) {
 // start begins a cleaning when there is something to clean. It does not while one is running, while it has to wait, or
 // while the old rules are in force, which could still make new flows: the caller calls it again after each of these.
 func (c *Cleaner) start() {
+	now := time.Now()
+	if c.done != nil && c.applied {
+		c.hurry(now)
+	}
 	if c.done != nil || c.retry != nil && c.backoff > 0 || !c.applied {
 		return
 	}
-	now := time.Now()
 	c.retry = nil
 	urgent, next := c.urgent.ready(c.inForce(c.tracker.WaitingLeftOut()), now)
 	if len(urgent) > 0 {
@@ -123,6 +128,19 @@ func (c *Cleaner) start() {
 	}
 	if next = earlier(earlier(next, later), look); !next.IsZero() {
 		c.retry = time.After(next.Sub(now))
+	}
+}
+
+// hurry has the cleaning that is under way end early if others wait for it who need not rest.
+func (c *Cleaner) hurry(now time.Time) {
+	waiting := map[string]bool{}
+	for _, namespace := range c.tracker.Waiting() {
+		waiting[namespace] = true
+	}
+	ready, _ := c.share.ready(c.inForce(waiting), now)
+	urgent, _ := c.urgent.ready(c.inForce(c.tracker.WaitingLeftOut()), now)
+	if slices.ContainsFunc(append(ready, urgent...), func(namespace string) bool { return !c.stale.Concerns(namespace) }) {
+		c.stale.Hurry()
 	}
 }
 
@@ -159,6 +177,10 @@ func (c *Cleaner) Finish(end Cleaned) {
 		}
 	}
 	c.note(end.Results)
+	if errors.Is(end.Err, conntrack.ErrHurried) { // what is left waits for the next cleaning
+		c.start()
+		return
+	}
 	if end.Err != nil {
 		c.failed(end.Err)
 		return

@@ -332,3 +332,48 @@ func testLooksAreShared(t *testing.T) {
 		t.Errorf("%d looks although endpoints only came", remover.cleans-cleans)
 	}
 }
+
+// hurried is a remover whose cleaning of a namespace ends when it is told that others wait.
+type hurried struct {
+	counter
+	begun chan struct{}
+}
+
+func (h *hurried) Clean(stale conntrack.Stale, nodePorts []netip.Addr) ([]conntrack.Result, error) {
+	if _, err := h.counter.Clean(stale, nodePorts); err != nil || !stale.Concerns("hostile") {
+		return nil, err
+	}
+	h.begun <- struct{}{}
+	for range h.begun {
+		if stale.Hurried() {
+			return nil, conntrack.ErrHurried
+		}
+	}
+	return nil, nil
+}
+
+// TestOthersDoNotWaitForACleaning: a cleaning ends early when a namespace waits that it does not concern, and only then. That
+// namespace is cleaned next, and what was left comes after it.
+func TestOthersDoNotWaitForACleaning(t *testing.T) {
+	remover := &hurried{counter: counter{of: map[string]int{}}, begun: make(chan struct{})}
+	cleaner := New(Options{Remover: remover, Log: slog.New(slog.DiscardHandler)})
+	cleaner.changeOf("hostile", 1)
+	<-remover.begun
+	cleaner.changeOf("hostile", 2)
+	if cleaner.stale.Hurried() {
+		t.Fatal("nobody waits")
+	}
+	cleaner.changeOf("shop", 3)
+	if !cleaner.stale.Hurried() {
+		t.Fatal("another namespace waits")
+	}
+	remover.begun <- struct{}{}
+	end := <-cleaner.Done()
+	end.Took = time.Second // so that it has used its share up
+	if cleaner.Finish(end); !cleaner.stale.Concerns("shop") || cleaner.stale.Concerns("hostile") {
+		t.Fatal("another namespace is not next")
+	}
+	if cleaner.Finish(<-cleaner.Done()); cleaner.Done() != nil || cleaner.Retry() == nil {
+		t.Error("what was left is forgotten, or does not wait for its share")
+	}
+}
