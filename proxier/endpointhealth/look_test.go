@@ -2,6 +2,7 @@ package endpointhealth
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -250,4 +251,21 @@ func TestRun(t *testing.T) {
 			t.Errorf("metrics count %d answers, want at least 4", answers)
 		}
 	})
+}
+
+// TestLooksOfATenant: first looks at the endpoints of one namespace take no more than half of the room, and others find some.
+func TestLooksOfATenant(t *testing.T) {
+	l, targets := newLooks(t), make([]probe.Target, maxLooks/4)
+	for i := range 4 {
+		for j := range targets {
+			targets[j] = probe.Target{Protocol: state.TCP, At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(j >> 16), byte(j >> 8), byte(j)}), uint16(80+i))}
+		}
+		l.look(state.Name{Namespace: "tenant", Name: fmt.Sprint(i)}, targets, nil, start)
+	}
+	if n := l.looks(); n != 1<<16 {
+		t.Errorf("%d looks of a tenant, want %d", n, 1<<16)
+	}
+	if list := l.look(web, targets[:1000], nil, start); slices.Contains(list, nil) {
+		t.Error("endpoints of another namespace find no room")
+	}
 }

@@ -317,6 +317,8 @@ const (
 	// looksAtOnce is how many endpoints are looked at in each noticePeriod, and lookAgain when one is looked at that did not answer.
 	looksAtOnce = 10
 	lookAgain   = 5 * time.Second
+	// maxLooks is how many there are. Each takes 900 bytes, and a tenant can have a million endpoints. The others count as reached.
+	maxLooks = 1 << 17
 	// rateBurst is how long a rate may be saved up.
 	rateBurst = time.Second
 	// Questions that suspicions cause have a rate of their own for each namespace: neither do they make checks late, nor the
@@ -340,7 +342,7 @@ func termsOf(o *Options) checks.AllTerms {
 		return &checks.Terms{Lane: schedule.Lane{Asking: schedule.NewRoom(asking, min(parts, 2)), Rates: r}, Room: schedule.NewRoom(size, parts), Cost: cost}
 	}
 	return checks.AllTerms{
-		checks.Look:      terms(1<<20, maxAsking, 2, schedule.NewRates(1, 1, noticePeriod), look),
+		checks.Look:      terms(maxLooks, maxAsking, 2, schedule.NewRates(1, 1, noticePeriod), look),
 		checks.Active:    terms(maxChecks, maxAsking, parts, rates, (&price{Options: o, times: 1, most: mostUsed * node}).of),
 		checks.Suspicion: terms(maxTracked, maxQuestions, 4, doubts, o.Cost),
 	}
