@@ -28,6 +28,7 @@ import (
 type Tracker struct {
 	services  map[state.Name][]*udpPort // as set last
 	frontends map[Frontend]*tracked     // those that a port serves, and the suspect ones
+	elsewhere map[Frontend]*tracked     // of these, node ports and ranges, which may have a place beside a frontend that they do not equal
 	// suspects are those to look at, by the namespaces that changed them; "": the node did. Some may be forgotten since.
 	suspects map[string]map[Frontend]*tracked
 	adopted  map[Frontend]bool // see Adopt
@@ -96,7 +97,7 @@ const (
 // that no Service has by then as removed.
 func NewTracker(former ...Frontend) *Tracker {
 	t := &Tracker{
-		services: map[state.Name][]*udpPort{}, frontends: map[Frontend]*tracked{}, suspects: map[string]map[Frontend]*tracked{}, removals: map[string]*int{},
+		services: map[state.Name][]*udpPort{}, frontends: map[Frontend]*tracked{}, elsewhere: map[Frontend]*tracked{}, suspects: map[string]map[Frontend]*tracked{}, removals: map[string]*int{},
 		looks: looks{known: map[state.Name]*known{}, leftOut: map[state.Name]uint64{}, waiting: map[state.Name]*look{}},
 	}
 	for _, f := range former {
@@ -117,7 +118,9 @@ func (t *Tracker) Adopt(list []Frontend) {
 // add returns a frontend that no port serves yet.
 func (t *Tracker) add(f Frontend) *tracked {
 	is := &tracked{}
-	t.frontends[f] = is
+	if t.frontends[f] = is; f.EndPort != 0 || !f.Addr.IsValid() {
+		t.elsewhere[f] = is
+	}
 	t.removed++
 	return is
 }
@@ -263,6 +266,7 @@ func (t *Tracker) note(f Frontend, is *tracked, look bool, namespace string) {
 func (t *Tracker) forget(f Frontend, is *tracked, namespace string) {
 	is.forgotten = true
 	delete(t.frontends, f)
+	delete(t.elsewhere, f)
 	delete(t.suspects[namespace], f)
 	t.endRemoval(is)
 }
@@ -352,28 +356,35 @@ func (is *tracked) target(found *int) target {
 // of another namespace may have covered them already.
 func (t *Tracker) addSuccessors(list []suspect) []suspect {
 	removed, at := map[Frontend]bool{}, map[Frontend]bool{} // by Frontend.allPorts, where frontends were removed; true: a range
+	among := t.elsewhere
 	for i := range list {
-		if f := list[i].Frontend; list[i].removed {
-			removed[f] = true
-			for _, addr := range t.addresses(f) {
-				key := f.allPorts(addr)
-				at[key] = at[key] || f.EndPort != 0
+		f := list[i].Frontend
+		if !list[i].removed {
+			continue
+		}
+		if removed[f] = true; f.EndPort != 0 {
+			among = t.frontends
+		}
+		for _, addr := range t.addresses(f) {
+			key, same := f.allPorts(addr), f
+			at[key] = at[key] || f.EndPort != 0
+			same.Addr = addr
+			if is := t.frontends[same]; is != nil && is.port != nil { // beside a node port
+				list = append(list, suspect{same, is.target(new(int))})
 			}
 		}
 	}
 	if len(removed) == 0 {
 		return list
 	}
-	for f, is := range t.frontends {
-		if is.port == nil {
-			continue
-		}
-		for _, addr := range t.addresses(f) {
-			one, other := f, f
-			one.Addr, other.Addr = addr, netip.Addr{}
-			if ranges, some := at[f.allPorts(addr)]; some && (ranges || f.EndPort != 0 || removed[one] || removed[other]) {
-				list = append(list, suspect{f, is.target(new(int))}) // not if it is listed
-			}
+	for f, is := range among { // one tenant can have 250,000 that are nowhere else
+		if is.port != nil && slices.ContainsFunc(t.addresses(f), func(addr netip.Addr) bool {
+			one := f
+			one.Addr = addr
+			ranges, some := at[f.allPorts(addr)]
+			return some && (ranges || f.EndPort != 0 || removed[one])
+		}) {
+			list = append(list, suspect{f, is.target(new(int))}) // not if it is listed
 		}
 	}
 	return list

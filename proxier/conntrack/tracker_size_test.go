@@ -238,3 +238,19 @@ func TestLoopMakesNoIndex(t *testing.T) {
 		}
 	}
 }
+
+// TestRemovalBesideOthers: whoever removes a frontend looks through node ports and ranges for what may serve its flows, and not through
+// all frontends of others.
+func TestRemovalBesideOthers(t *testing.T) {
+	tr := NewTracker()
+	tr.Set(state.Name{Namespace: "tenant", Name: "wide"}, wide(1000, "10.0.0.1:53"))
+	tr.Set(name("web"), service("*4:30053 8.8.8.8:53 8.8.8.8:100-200 > 10.0.0.1:53"))
+	if n := len(tr.elsewhere); n != 2 {
+		t.Errorf("a removal looks through %d frontends, want 2", n)
+	}
+	tr.Set(name("web"), nil)
+	settle(tr)
+	if n := len(tr.elsewhere); n > 0 {
+		t.Errorf("%d node ports and ranges stay in memory", n)
+	}
+}
