@@ -195,7 +195,23 @@ func attentionPage() *page {
 	})
 	d := &socket.Daemon{Journal: journal, Store: store, Outliers: outliers, NodeName: "n1", Log: slog.New(slog.DiscardHandler)}
 	d.Passing = func(time.Duration) ([]socket.Passing, error) { return nil, nil }
-	return &page{recent: newCache(), Options: Options{Log: d.Log, Daemon: d}}
+	return &page{reading: newLimit(), recent: newCache(), Options: Options{Log: d.Log, Daemon: d}}
+}
+
+// TestSearchIsBounded: each search copies all rows and asks the store, so few run at a time, with few words.
+func TestSearchIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := attentionPage()
+		if _, err := p.services(url.Values{"q": {strings.Repeat("1 ", maxWords+1)}}); !errors.Is(err, socket.ErrQuestion) {
+			t.Errorf("too many words: %v", err)
+		}
+		for range atOnce {
+			p.reading <- struct{}{}
+		}
+		if _, err := p.services(url.Values{"q": {strings.Repeat("1 ", maxWords)}}); !errors.Is(err, errBusy) {
+			t.Errorf("beside %d questions: %v", atOnce, err)
+		}
+	})
 }
 
 // TestAttention: failing endpoints and problems of slices are in the row of their Service, and what is down comes first.

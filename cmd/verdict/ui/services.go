@@ -112,8 +112,18 @@ type shown struct {
 // perPage is the number of rows of a page.
 const perPage = 25
 
-// services searches and sorts the Services of the daemon, and shows one page of them.
+// maxWords is how many words a search may have.
+const maxWords = 8
+
+// services searches and sorts the Services of the daemon, and shows one page of them. Each answer copies the rows of all Services.
 func (p *page) services(q url.Values) (any, error) {
+	if len(strings.Fields(q.Get("q"))) > maxWords {
+		return nil, fmt.Errorf("%w: a search has %d words at most", socket.ErrQuestion, maxWords)
+	}
+	return p.reading.do(func() (any, error) { return p.list(q) })
+}
+
+func (p *page) list(q url.Values) (any, error) {
 	number, err := strconv.Atoi(cmp.Or(q.Get("page"), "0"))
 	if err != nil || number < 0 {
 		return nil, fmt.Errorf("%w: page %q must be a number", socket.ErrQuestion, q.Get("page"))
