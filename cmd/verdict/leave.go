@@ -19,6 +19,7 @@ import (
 // leaver waits for connections.
 type leaver struct {
 	settle, timeout time.Duration
+	reset           bool
 	out             io.Writer
 	client          *socket.Client
 	printed         string
@@ -33,11 +34,16 @@ func newLeave() *cobra.Command {
 connections die with this node, and nothing else keeps it for them. New connections are served as before. The node is leaving
 if its Node has a taint of --leaving-taints, is being deleted or is gone, if its kubelet shuts it down, or if the system stops
 (systemctl is-system-running). Otherwise the command ends at once, so that whatever stops Verdict can call it: an update or a
-restart never waits.`,
+restart never waits.
+
+With --reset, connections that are still open after --timeout end: whoever sends the next packet, client or endpoint, gets a
+reset, so that clients connect anew at once instead of waiting for their own timeouts. A connection without packets cannot be
+ended from here, and neither can UDP flows, what IPVS carries, and what is not masqueraded.`,
 		Args: flags.None,
 	}
 	cmd.Flags().DurationVar(&l.settle, "settle", l.settle, "`TIME` that load balancers have to notice, from when the node began to leave; new connections may come until then")
 	cmd.Flags().DurationVar(&l.timeout, "timeout", l.timeout, "`TIME` after which the command ends nevertheless")
+	cmd.Flags().BoolVar(&l.reset, "reset", false, "after --timeout, reset TCP connections that are still open")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if l.settle < 0 || l.timeout < 0 {
 			return flags.Wrong(errors.New("--settle and --timeout must not be negative"))
@@ -97,6 +103,11 @@ func (l *leaver) look(status *socket.Status, deadline time.Time) (done bool, err
 		return true, nil
 	case !time.Now().Before(deadline):
 		l.print("the time is over; " + text)
+		if l.reset {
+			ended, err := l.client.End()
+			l.print(state.Plural(ended, "connection") + " will be reset with the next packet")
+			return true, err
+		}
 		return true, nil
 	case n == 0:
 		text += "; load balancers have time to notice"

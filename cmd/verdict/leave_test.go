@@ -4,10 +4,13 @@ package main
 
 import (
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -103,5 +106,64 @@ func TestLeave(t *testing.T) {
 	p.daemon.kill()
 	if err := p.leave("stopping").Wait(); err == nil {
 		t.Error("without a daemon, it succeeds")
+	}
+}
+
+// TestLeaveReset: after the time is over, the connections that die with the node are reset with the next packet, whichever end sends it.
+// All other connections go on, and new ones are served.
+func TestLeaveReset(t *testing.T) {
+	p := newPasser(t)
+	accepted := make(chan net.Conn, 1)
+	p.At(t, "c").MustDo(t, func() error {
+		l, err := net.Listen("tcp4", lab.PodAddress(lab.IPv4, "c").String()+":9090")
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			if conn, err := l.Accept(); err == nil {
+				accepted <- conn
+			}
+		}()
+		return nil
+	})
+	text, err := os.ReadFile(filepath.Join(p.dir, "c.yaml"))
+	lab.Must(t, err)
+	writeManifest(t, p.dir, "silent.yaml", strings.NewReplacer("to-c", "silent", "8080", "9090", "10.96.0.12", "10.96.0.13", "30082", "30083").
+		Replace(string(text)))
+	var silent net.Conn
+	lab.Eventually(t, "the Service of the silent client is served", func() (err error) {
+		silent, err = p.At(t, "x").DialContext(t.Context(), "tcp", strings.Replace(p.nodePort("c").String(), "30082", "30083", 1))
+		return err
+	})
+	defer silent.Close()
+	server := <-accepted
+	defer server.Close()
+
+	gone := p.hold(3, "x", p.nodePort("c"))
+	stay := slices.Concat(p.hold(1, "x", p.nodePort("a")), p.hold(1, "b", clusterIP("c")), p.hold(1, "b", p.nodePort("c")), p.hold(1, lab.Node, clusterIP("c")))
+	writeManifest(t, p.dir, "node.yaml", node(going))
+	p.daemon.wait(t, `because="the taint karpenter.sh/disrupted"`)
+	p.ends(p.leave("", "--settle=0s", "--timeout=0s", "--reset"), "4 connections will be reset with the next packet")
+
+	for _, f := range gone {
+		if r := f.Send(10 * time.Second); r.Outcome != lab.Broken && r.Outcome != lab.Refused {
+			t.Errorf("a connection of a client outside to another node is %s", r)
+		}
+	}
+	if err := server.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = server.Write([]byte("hello")) // the answer to it is the reset
+	if _, err := server.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the endpoint of a client that says nothing reads %v, want a reset", err)
+	}
+	for i, f := range stay {
+		if r := f.Send(10 * time.Second); r.Outcome != lab.Answered {
+			t.Errorf("connection %d, which stays, is %s", i, r)
+		}
+	}
+	if r := p.At(t, "x").Ask(lab.Question{Protocol: lab.TCP, To: p.nodePort("c"), Patience: 10 * time.Second}); r.Outcome != lab.Answered {
+		t.Errorf("a new connection is %s", r)
 	}
 }

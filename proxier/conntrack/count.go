@@ -47,6 +47,27 @@ func (e *entry) way(client func(netip.Addr) uint8) Way {
 	return Way{e.route(), client(e.Src), e.reply.dst != e.Src}
 }
 
+// End deletes the established TCP connections of a family on some ways, and returns how many there were. Connection tracking takes the next
+// packet for the first one of a connection. If it masquerades the client by another port (fully-random), the endpoint gets a segment of
+// a connection that it does not know, and resets it. A packet of the endpoint finds no socket at this node, and is reset, too.
+func End(o Options, family state.Family, client func(netip.Addr) uint8, ends func(Way) bool) (n int, err error) {
+	k, err := dial(o)
+	if err != nil {
+		return 0, err
+	}
+	var keys [][]byte
+	err = k.dump(family, filter{status: statusDNAT, mask: statusDNAT, partial: true}, func(e *entry) {
+		if e.DNAT && e.TCP && e.active() && ends(e.way(client)) {
+			keys = append(keys, slices.Clone(e.key))
+		}
+	})
+	n, removing := k.remove(family, keys)
+	if err = errors.Join(err, removing); err != nil {
+		err = fmt.Errorf("end %s connections: %w; those that are left go on", family.Version(), err)
+	}
+	return n, errors.Join(err, k.Close())
+}
+
 func countBy[K comparable](o Options, family state.Family, ipvs bool, key func(*entry) K) (loads map[K]Load, err error) {
 	k, err := dial(o)
 	if err != nil {

@@ -98,7 +98,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		begin: make(chan socket.Drain, 1), ended: make(chan struct{}), log: log,
 	}
 	daemon.Reload, daemon.Drain, daemon.Draining = systemd.reload, drain.drain, drain.draining
-	daemon.Leave, daemon.Passing = drain.leave, passing.read
+	daemon.Leave, daemon.End, daemon.Passing = drain.leave, passing.end, passing.read
 	if err := observers.listen(ctx, group, daemon); err != nil {
 		return err
 	}

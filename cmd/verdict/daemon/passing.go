@@ -67,14 +67,30 @@ const (
 	thisNode
 )
 
+// reading is what a table of the kernel had, and what tells whose connections these are.
+type reading struct {
+	ways   map[conntrack.Way]conntrack.Load
+	client func(netip.Addr) uint8
+	here   map[netip.Addr]bool // which endpoints are on this node
+	served served
+}
+
 // count reads the table of the kernel, with what IPVS carries or without.
 func (p *passing) count(ipvs bool) ([]socket.Passing, error) {
+	r, err := p.look(ipvs)
+	if err != nil {
+		return nil, err
+	}
+	return r.sum(), nil
+}
+
+func (p *passing) look(ipvs bool) (r reading, err error) {
 	s, env := p.settings(), p.store.Environment()
 	pods := config.Prefixes(s.ClusterCIDRs)
 	if env.Node != nil {
 		pods = append(pods, env.Node.PodCIDRs...)
 	}
-	client := func(a netip.Addr) uint8 {
+	r.ways, r.client = map[conntrack.Way]conntrack.Load{}, func(a netip.Addr) uint8 {
 		switch {
 		case slices.Contains(env.HostAddresses, a):
 			return thisNode
@@ -83,15 +99,35 @@ func (p *passing) count(ipvs bool) ([]socket.Passing, error) {
 		}
 		return outside
 	}
-	ways := map[conntrack.Way]conntrack.Load{}
 	for _, family := range []state.Family{state.IPv4, state.IPv6} {
-		some, err := conntrack.CountWays(conntrack.Options{}, family, ipvs, client)
+		some, err := conntrack.CountWays(conntrack.Options{}, family, ipvs, r.client)
 		if err != nil {
-			return nil, err
+			return r, err
 		}
-		maps.Copy(ways, some)
+		maps.Copy(r.ways, some)
 	}
-	return p.sum(ways, p.here(ways, s.NodeName, &env)), nil
+	r.here, r.served = p.here(r.ways, s.NodeName, &env), servedAt(p.store)
+	return r, nil
+}
+
+// end has the TCP connections end that die with this node, and returns how many there are. Those that were not masqueraded would find
+// their endpoint again, and IPVS keeps its own.
+func (p *passing) end() (n int, err error) {
+	r, err := p.look(false)
+	if err != nil {
+		return 0, err
+	}
+	for _, family := range []state.Family{state.IPv4, state.IPv6} {
+		some, err := conntrack.End(conntrack.Options{}, family, r.client, func(w conntrack.Way) bool {
+			row, ok := r.row(w)
+			row.Open = 1
+			return ok && w.Masqueraded && socket.Stranded([]socket.Passing{row}) > 0
+		})
+		if n += some; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // here says which endpoints are on this node.
@@ -113,26 +149,29 @@ func (p *passing) here(ways map[conntrack.Way]conntrack.Load, node string, env *
 	return here
 }
 
+// row says whose connections are on a way, if they are those of a Service.
+func (r *reading) row(w conntrack.Way) (row socket.Passing, ok bool) {
+	at, ok := r.served.find(w.Dst, w.Protocol)
+	row = socket.Passing{Service: at.name, Client: socket.ClientOutside, Endpoint: socket.EndpointElsewhere}
+	switch {
+	case w.Client == thisNode:
+		row.Client = socket.ClientNode
+	case w.Client == pod, at.clusterIP && !w.Masqueraded: // the answers to others come back by masquerading
+		row.Client = socket.ClientPod
+	}
+	if r.here[w.Reply.Addr()] {
+		row.Endpoint = socket.EndpointHere
+	}
+	return row, ok
+}
+
 // sum adds up the connections of each service port.
-func (p *passing) sum(ways map[conntrack.Way]conntrack.Load, here map[netip.Addr]bool) []socket.Passing {
-	served := servedAt(p.store)
+func (r *reading) sum() []socket.Passing {
 	sums := map[socket.Passing]int{}
-	for w, load := range ways {
-		at, ok := served.find(w.Dst, w.Protocol)
-		if !ok || load.Active == 0 {
-			continue
+	for w, load := range r.ways {
+		if row, ok := r.row(w); ok && load.Active > 0 {
+			sums[row] += load.Active
 		}
-		row := socket.Passing{Service: at.name, Client: socket.ClientOutside, Endpoint: socket.EndpointElsewhere}
-		switch {
-		case w.Client == thisNode:
-			row.Client = socket.ClientNode
-		case w.Client == pod, at.clusterIP && !w.Masqueraded: // the answers to others come back by masquerading
-			row.Client = socket.ClientPod
-		}
-		if here[w.Reply.Addr()] {
-			row.Endpoint = socket.EndpointHere
-		}
-		sums[row] += load.Active
 	}
 	rows := make([]socket.Passing, 0, len(sums))
 	for row, n := range sums {

@@ -162,6 +162,15 @@ func (c *Client) Reload() error {
 // Leave tells the daemon that the system stops.
 func (c *Client) Leave() error { return request(c, pathLeave, nil, reloadTimeout) }
 
+// End has the daemon reset the connections that die with this node, and returns how many there are.
+func (c *Client) End() (int, error) {
+	answer, err := send[done](c, http.MethodPost, pathEnd, nil, reloadTimeout)
+	if err == nil && answer.Fault != "" {
+		err = errors.New(answer.Fault)
+	}
+	return answer.Ended, err
+}
+
 // Drain has the daemon stop serving, and returns when that is done. Without an answer, the daemon has crashed.
 func (c *Client) Drain(how Drain) error {
 	const forever = 0

@@ -37,6 +37,8 @@ type Daemon struct {
 	Draining func() string
 	// Leave records that the system stops, and returns when others can see it.
 	Leave func(context.Context) error
+	// End resets the connections that die with this node, and returns how many there are.
+	End func() (int, error)
 	// Passing counts open connections, at most some time ago.
 	Passing func(within time.Duration) ([]Passing, error)
 }

@@ -24,6 +24,7 @@ const (
 	pathOutliers  = "/v1/outliers"
 	pathPassing   = "/v1/passing"
 	pathLeave     = "/v1/leave"  // POST
+	pathEnd       = "/v1/end"    // POST
 	pathReload    = "/v1/reload" // POST
 	pathDrain     = "/v1/drain"  // POST
 )
@@ -123,6 +124,7 @@ func Stranded(rows []Passing) (n int) {
 // done answers a request. Fault says what was not done; "": everything was.
 type done struct {
 	Fault string `json:"fault,omitempty"`
+	Ended int    `json:"ended,omitempty"` // connections
 }
 
 func doneWith(err error) (d done) {

@@ -52,6 +52,15 @@ func Serve(ctx context.Context, l net.Listener, d *Daemon) error {
 	mux.HandleFunc("POST "+pathLeave, func(w http.ResponseWriter, r *http.Request) {
 		d.answer(w, doneWith(d.Leave(r.Context())), nil)
 	})
+	mux.HandleFunc("POST "+pathEnd, func(w http.ResponseWriter, _ *http.Request) {
+		n, err := 0, errors.New("this node is not leaving")
+		if d.Status().Leaving != "" {
+			n, err = d.End()
+		}
+		what := doneWith(err)
+		what.Ended = n
+		d.answer(w, what, nil)
+	})
 	mux.HandleFunc("POST "+pathDrain, func(w http.ResponseWriter, r *http.Request) {
 		how, err := readDrain(r.URL.Query().Get)
 		if err == nil {
