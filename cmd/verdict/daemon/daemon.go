@@ -97,8 +97,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		store: store, proxy: observers.proxy, passing: passing, can: s.Manifests != "",
 		begin: make(chan socket.Drain, 1), ended: make(chan struct{}), log: log,
 	}
-	daemon.Reload, daemon.Drain, daemon.Draining = systemd.reload, drain.drain, drain.draining
-	daemon.Leave, daemon.End, daemon.Passing = drain.leave, passing.end, passing.read
+	daemon.Reload, daemon.Drain, daemon.Draining, daemon.Leave, daemon.End, daemon.Passing =
+		systemd.reload, drain.drain, drain.draining, drain.leave, passing.end, passing.read
 	if err := observers.listen(ctx, group, daemon); err != nil {
 		return err
 	}
