@@ -48,11 +48,31 @@ func (a *addresses) route(addr netip.Addr) *netlink.Route {
 
 // AddAddress makes an address local. It is no error when the route exists.
 func (a *addresses) AddAddress(addr netip.Addr) error {
-	err := a.handle.RouteAdd(a.route(addr))
+	route := a.route(addr)
+	route.Src = a.source(addr)
+	err := a.handle.RouteAdd(route)
+	if errors.Is(err, syscall.EINVAL) && route.Src != nil { // this host does not have the source any more, or not yet
+		route.Src = nil
+		err = a.handle.RouteAdd(route)
+	}
 	if errors.Is(err, syscall.EEXIST) {
 		return nil
 	}
 	return err
+}
+
+// source is from where this host itself goes to an IPv6 address that is not local yet; nil: the kernel decides. To a local address, it
+// would go from any of its own, even one that the source ranges of a Service lack. (In IPv4, it goes from that very address, which
+// the plan adds to ranges that have the node.) When the host loses the source, the kernel takes it off the route.
+func (a *addresses) source(addr netip.Addr) net.IP {
+	if addr.Is4() {
+		return nil
+	}
+	routes, err := a.handle.RouteGet(addr.AsSlice())
+	if err != nil || len(routes) == 0 || routes[0].Type == unix.RTN_LOCAL {
+		return nil
+	}
+	return routes[0].Src
 }
 
 // DeleteAddress undoes AddAddress. It is no error when the route does not exist.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
@@ -63,6 +65,58 @@ func TestAddresses(t *testing.T) {
 	if local {
 		t.Errorf("%s is still local", v4)
 	}
+	must(t, a.DeleteAddress(v6))
+	expectAddresses(t, a)
+}
+
+// TestSource: source ranges name the address from which a host goes to an IPv6 address before that is local. It goes from there
+// afterwards as well, and not from another one that the kernel prefers to a local address: here, the one with the longer common prefix.
+func TestSource(t *testing.T) {
+	ns := newNamespace(t)
+	a := openTestAddresses(t, ns)
+	first, second, v6 := netip.MustParsePrefix("fd00:7::1/64"), netip.MustParsePrefix("fd96::2/128"), netip.MustParseAddr("fd96::1")
+	must(t, ns.Sysctl("net.ipv6.conf.default.dad_transmits=0", "net.ipv6.conf.default.keep_addr_on_down=1"))
+	must(t, netns.Connect(ns.Namespace, "host0", ns.Namespace, "host1"))
+	must(t, netns.Connect(ns.Namespace, "other0", ns.Namespace, "other1"))
+	must(t, ns.AddAddress("host0", first, func(a *netlink.Addr) { a.Flags = 0 })) // checked for duplicates, by no packet
+	must(t, ns.AddAddress("other0", second))
+	checked := func() {
+		for end := time.Now().Add(30 * time.Second); ns.Must(t, "", "ip", "address", "show", "to", first.String(), "tentative") != ""; {
+			if time.Now().After(end) {
+				t.Fatalf("%s is tentative", first)
+			}
+		}
+	}
+	from := func(want netip.Prefix) {
+		t.Helper()
+		c, err := ns.DialContext(t.Context(), "udp", netip.AddrPortFrom(v6, 9).String())
+		must(t, err)
+		defer c.Close()
+		if got := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr(); got != want.Addr() {
+			t.Errorf("the host goes from %s, not from %s", got, want.Addr())
+		}
+	}
+	checked()
+	must(t, ns.AddRoute(netns.Route{To: netip.MustParsePrefix("::/0"), Link: "other0", Source: first.Addr()}))
+	from(first)
+	for range 2 { // the second time it is local
+		must(t, a.AddAddress(v6))
+		from(first)
+	}
+	must(t, a.DeleteAddress(v6))
+	expectAddresses(t, a)
+
+	must(t, ns.SetDown("host0")) // the host keeps the address, and may not use it
+	must(t, a.AddAddress(v6))
+	from(second)
+	must(t, a.DeleteAddress(v6))
+
+	must(t, ns.SetUp("host0"))
+	checked()
+	must(t, a.AddAddress(v6))
+	from(first)
+	must(t, ns.RemoveAddress("host0", first))
+	from(second)
 	must(t, a.DeleteAddress(v6))
 	expectAddresses(t, a)
 }

@@ -52,6 +52,9 @@
 //
 //	ip route add local 10.96.0.1 dev lo table local proto 118 metric 1024
 //
+// In IPv6, the host would go to a local address from any address of its own, and source ranges may not have that one. So the route
+// has the source (src) from which the host went there before.
+//
 // kube-proxy adds the addresses to a device instead, kube-ipvs0. The cost of that grows with the number of addresses,
 // and the addresses appear among those of the host and are mistaken for them. Microseconds to add or delete one
 // address, and kernel memory for each (go test -run '^$' -bench Addresses -benchtime 100x ./ipvsctl/; Linux 6.18, 2

@@ -68,6 +68,11 @@ apply
     status: {loadBalancer: {ingress: [{ip: $LB3}]}}
     ---
     kind: Service
+    metadata: {name: near}
+    spec: {type: LoadBalancer, clusterIPs: [$VIP5], loadBalancerSourceRanges: [$NODE_HOST], ports: ` + ports + `}
+    status: {loadBalancer: {ingress: [{ip: $EXTRA_VIP}]}}
+    ---
+    kind: Service
     metadata: {name: misplaced}
     spec: {clusterIPs: [$VIP3], ports: ` + ports + `}
     ---
@@ -78,6 +83,7 @@ apply
     endpoints: [{addresses: [$VIP2], nodeName: node-1}, {addresses: [$UNALLOCATED], nodeName: node-1}]
 endpoints web b
 endpoints closed b
+endpoints near b
 `)
 	lab.Must(b, b.World().Node.Load(fmt.Sprintf(`table %[1]s other {
 		chain in {
@@ -100,6 +106,7 @@ endpoints closed b
 			b.outcome(from, b.address("SPARE"), 80, lab.Dropped)
 		}
 	}
+	b.outcome(lab.Node, b.address("EXTRA_VIP"), 80, lab.Answered) // from the one address of the node that the source ranges have
 	for _, q := range early {
 		lab.Eventually(b, "the client that came before the Service", func() error {
 			if got := b.place("a").Ask(q); got.Outcome != lab.Answered {
