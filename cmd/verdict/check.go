@@ -85,7 +85,8 @@ func checkNode(ctx context.Context, s *config.Settings) []preflight.Finding {
 		families = families[:1]
 	}
 	list = append(list, preflight.NFTables(kernel.Probe(kernel.Options{Families: families}))...)
-	list = append(list, checkIPVS(s))
+	byIPVS, local := checkIPVS(s)
+	list = append(list, byIPVS)
 	found, err := takeover.Find()
 	list = append(list, preflight.KubeProxy(found.Names(), err)...)
 	list = append(list, preflight.Neighbors(preflight.ReadTraces("/proc"))...)
@@ -99,26 +100,33 @@ func checkNode(ctx context.Context, s *config.Settings) []preflight.Finding {
 		preflight.Listener("metrics-bind-address", s.MetricsBindAddress, holder))
 	list = append(list, preflight.Sysctls(ipvsctl.ProcSys, preflight.IPv6Only())...)
 	list = append(list, preflight.Room(conntrack.ReadRoom("/proc")))
-	return append(list, checkSource(ctx, s)...)
+	findings, services := checkSource(ctx, s)
+	if list = append(list, findings...); !local {
+		list = append(list, preflight.Routes(services)...)
+	}
+	return list
 }
 
-func checkIPVS(s *config.Settings) preflight.Finding {
+// checkIPVS also reports whether IPVS makes all cluster IPs local: this host then needs no route to them.
+func checkIPVS(s *config.Settings) (f preflight.Finding, local bool) {
 	if s.Backend == config.BackendNFT {
-		return preflight.IPVS(s, nil, nil)
+		return preflight.IPVS(s, nil, nil), false
 	}
 	support, err := ipvsctl.Probe(ipvs.Options(s), ipvsctl.Schedulers())
-	return preflight.IPVS(s, &support, err)
+	local = s.Backend == config.BackendIPVS && err == nil && support.Has(s.IPVS.Scheduler) && len(s.IPVS.ExcludeCIDR) == 0
+	return preflight.IPVS(s, &support, err), local
 }
 
-func checkSource(ctx context.Context, s *config.Settings) []preflight.Finding {
+// checkSource also returns an address of each range of Services that the API server names.
+func checkSource(ctx context.Context, s *config.Settings) ([]preflight.Finding, []netip.Addr) {
 	if s.Manifests != "" {
-		return append(preflight.Routes(nil), preflight.Manifests(s.Manifests))
+		return []preflight.Finding{preflight.Manifests(s.Manifests)}, nil
 	}
 	client, err := objects.NewClient(s, thisBuild().version, nil)
 	if errors.Is(err, rest.ErrNotInCluster) {
 		f := preflight.Finding{Check: "API server", Status: preflight.Warning, Detail: "not checked: this is no pod, and no flag says where the API server is"}
 		f.Remedy = "repeat with --kubeconfig FILE or --manifests DIR, unless Verdict is to run in a pod"
-		return append(preflight.Routes(nil), f)
+		return []preflight.Finding{f}, nil
 	}
 	remedy, host := "set --kubeconfig FILE, or --manifests DIR", ""
 	if err == nil {
@@ -126,7 +134,7 @@ func checkSource(ctx context.Context, s *config.Settings) []preflight.Finding {
 		host, err = cluster.ServerHost(cluster.Config{Kubeconfig: s.Kubeconfig, Master: s.Master})
 	}
 	if err != nil {
-		return []preflight.Finding{{Check: "API server", Status: preflight.Error, Detail: err.Error(), Remedy: remedy}}
+		return []preflight.Finding{{Check: "API server", Status: preflight.Error, Detail: err.Error(), Remedy: remedy}}, nil
 	}
 	return preflight.Cluster(ctx, client, host)
 }

@@ -148,10 +148,9 @@ func TestCheckRoutes(t *testing.T) {
 	}
 	missing := func() (list []string) { // as the API server says where Services are
 		node.MustDo(t, func() error {
-			for _, f := range preflight.Cluster(t.Context(), fake.NewClientset(ranges), "192.0.2.129") {
-				if to, ok := strings.CutPrefix(f.Check, "route to "); ok {
-					list = append(list, to)
-				}
+			_, services := preflight.Cluster(t.Context(), fake.NewClientset(ranges), "192.0.2.129")
+			for _, f := range preflight.Routes(services) {
+				list = append(list, strings.TrimPrefix(f.Check, "route to "))
 			}
 			return nil
 		})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +21,8 @@ func TestEdge(t *testing.T) {
 	each(t, []test{{"edge", append([]string{alone}, ipvs()...), edge}, {"no route", ipvs(), withoutRoute}})
 }
 
-// withoutRoute: without a default route, the node itself reaches cluster IPs, which are local.
+// withoutRoute: without a default route, the node itself reaches cluster IPs, which are local. The check misses a route only where nft
+// may serve them.
 func withoutRoute(b *bed) {
 	b.serve("", "ports: [{port: 80}]")
 	b.settled("endpoints web b")
@@ -33,6 +35,13 @@ func withoutRoute(b *bed) {
 		}
 		return nil
 	})
+	for flag, missing := range map[string]bool{"--backend=ipvs": false, "--backend=hybrid": true, "--ipvs-exclude-cidrs=192.0.2.0/24": true} {
+		args := []string{"check", "--manifests=" + b.TempDir(), "--backend=ipvs", flag}
+		out, err := b.World().Node.Command(verdict().Binary, args...)
+		if !strings.Contains(out, "IPVS") || strings.Contains(out, "route to") != missing {
+			b.Errorf("%s: %v\n%s", flag, err, out)
+		}
+	}
 }
 
 // outcome asks over each protocol.

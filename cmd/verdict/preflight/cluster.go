@@ -29,10 +29,9 @@ func Manifests(dir string) Finding {
 }
 
 // Cluster checks that the API server lets Verdict read what it needs, and that the way to it does not lead through a
-// Service. The host is the name or address to which the client connects.
-func Cluster(ctx context.Context, client kubernetes.Interface, host string) []Finding {
+// Service. The host is the name or address to which the client connects. It also returns the first address of each range of Services.
+func Cluster(ctx context.Context, client kubernetes.Interface, host string) (list []Finding, first []netip.Addr) {
 	one := metav1.ListOptions{Limit: 1}
-	var first []netip.Addr // of each range of Services
 	requests := []struct {
 		name    string
 		list    func(context.Context) error
@@ -54,7 +53,6 @@ func Cluster(ctx context.Context, client kubernetes.Interface, host string) []Fi
 			return err
 		}, "packets to unallocated cluster IPs are not dropped"},
 	}
-	var list []Finding
 	for _, r := range requests {
 		request, cancel := context.WithTimeout(ctx, patience)
 		err := r.list(request)
@@ -64,14 +62,14 @@ func Cluster(ctx context.Context, client kubernetes.Interface, host string) []Fi
 		case err == nil:
 		case r.without == "":
 			f.Status, f.Remedy = Error, "check --kubeconfig, --master or KUBERNETES_SERVICE_HOST, and the ClusterRole in config/deploy"
-			return append(list, f)
+			return append(list, f), nil
 		default:
 			f.Status, f.Remedy = Warning, "none before Kubernetes 1.33: "+r.without+"; otherwise, check the ClusterRole in config/deploy"
 			list = append(list, f)
 		}
 	}
 	list = append(list, Finding{Check: "API server", Status: OK, Detail: "it answers, and lets Verdict list what it needs"})
-	return append(append(list, way(ctx, client, host)), Routes(first)...)
+	return append(list, way(ctx, client, host)), first
 }
 
 // way checks that no address of the API server is the cluster IP of its Service.
