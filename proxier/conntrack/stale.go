@@ -34,6 +34,79 @@ func (s *Stale) Hurried() bool { return s.hurried != nil && s.hurried.Load() }
 // Concerns reports whether changes of a namespace are cleaned.
 func (s *Stale) Concerns(namespace string) bool { return s.found[namespace] != nil }
 
+// Stale returns which flows have gone stale by changes of some namespaces since their last Done. The caller calls it when the
+// kernel has everything that was Set: before that, the old rules could still make flows.
+func (t *Tracker) Stale(namespaces ...string) Stale {
+	found, all := counters(namespaces), 0
+	for _, namespace := range namespaces {
+		all += len(t.suspects[namespace])
+	}
+	list := make([]suspect, 0, all)
+	for namespace, n := range found {
+		for f, is := range t.suspects[namespace] {
+			if !is.forgotten {
+				list = append(list, suspect{f, is.target(n)})
+			}
+		}
+	}
+	list = t.addSuccessors(list)
+	t.looked, t.looking = t.revision, namespaces
+	return Stale{targets: index{single: list}, unanswered: index{alike: t.take(found)}, revision: t.revision, found: found, hurried: &atomic.Bool{}}
+}
+
+func (is *tracked) target(found *int) target {
+	if is.port == nil {
+		return target{removed: true, changed: &is.changed, found: found}
+	}
+	return target{port: is.port, limited: is.limited, by: is.by, changed: &is.changed, found: found}
+}
+
+// addSuccessors adds the node ports, ranges and frontends in a range that may serve flows of removed frontends by now. A cleaning
+// of another namespace may have covered them already.
+func (t *Tracker) addSuccessors(list []suspect) []suspect {
+	removed, at := map[Frontend]bool{}, map[Frontend]bool{} // by Frontend.allPorts, where frontends were removed; true: a range
+	among := t.elsewhere
+	for i := range list {
+		f := list[i].Frontend
+		if !list[i].removed {
+			continue
+		}
+		if removed[f] = true; f.EndPort != 0 {
+			among = t.frontends
+		}
+		for _, addr := range t.addresses(f) {
+			key, same := f.allPorts(addr), f
+			at[key] = at[key] || f.EndPort != 0
+			same.Addr = addr
+			if is := t.frontends[same]; is != nil && is.port != nil { // beside a node port
+				list = append(list, suspect{same, is.target(new(int))})
+			}
+		}
+	}
+	if len(removed) == 0 {
+		return list
+	}
+	for f, is := range among { // one tenant can have 250,000 that are nowhere else
+		if is.port != nil && slices.ContainsFunc(t.addresses(f), func(addr netip.Addr) bool {
+			one := f
+			one.Addr = addr
+			ranges, some := at[f.allPorts(addr)]
+			return some && (ranges || f.EndPort != 0 || removed[one])
+		}) {
+			list = append(list, suspect{f, is.target(new(int))}) // not if it is listed
+		}
+	}
+	return list
+}
+
+// addresses are those at which a frontend answers.
+func (t *Tracker) addresses(f Frontend) []netip.Addr {
+	if f.Addr.IsValid() {
+		return []netip.Addr{f.Addr}
+	}
+	return t.nodePortAddrs
+}
+
 // index finds what is known of the frontend to which a flow goes. What is not settled gives way to others at the same place.
 // A cleaning makes it of the lists when it asks first: one tenant can have 250,000 frontends, and the loop must not wait for that.
 type index struct {
