@@ -117,10 +117,12 @@ func (f *faulty) endpoints(t *testing.T, port string) (out []string) {
 type flowCounter struct {
 	fail   int
 	cleans int
+	stale  []conntrack.Stale
 }
 
-func (f *flowCounter) Clean(conntrack.Stale, []netip.Addr) ([]conntrack.Result, error) {
+func (f *flowCounter) Clean(s conntrack.Stale, _ []netip.Addr) ([]conntrack.Result, error) {
 	f.cleans++
+	f.stale = append(f.stale, s)
 	if f.fail > 0 {
 		f.fail--
 		return nil, errors.New("injected: no buffer space")
