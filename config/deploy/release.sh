@@ -1,8 +1,9 @@
 #!/bin/bash
-# release.sh [PART...]: write a release into bin/release: binaries with their bills of materials, packages, the chart, the
-# image, and SHA256SUMS; all of them, or only the parts binaries, packages, chart and image that are named. VERSION must be
+# release.sh [PART...]: write a release into bin/release: binaries with their bills of materials, the plugin of kubectl, packages,
+# the chart, the image, and SHA256SUMS; all of them, or only the parts binaries, plugin, packages, chart and image that are named. VERSION must be
 # that of a release, such as v1.2.3. If RELEASE_KEY names a private key of OpenSSH, SHA256SUMS.sig is its signature.
-# The same commit and version give the same files. OUT and ARCHITECTURES name another folder and fewer architectures.
+# The same commit and version give the same files. OUT, ARCHITECTURES and SYSTEMS name another folder and
+# fewer architectures and systems (of the plugin).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [[ ${VERSION:-} =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-rc\.[0-9]+)?$ ]] ||
@@ -13,6 +14,35 @@ architectures=${ARCHITECTURES:-amd64 arm64}
 out=$(realpath -m "${OUT:-bin/release}")
 export SOURCE_DATE_EPOCH VERSION
 rm -rf "$out" && mkdir -p "$out"
+
+# The plugin of kubectl, with a manifest for krew.
+plugin() {
+	local os arch file
+	cat >"$out/verdict.krew.yaml" <<-EOF
+		apiVersion: krew.googlecontainertools.github.com/v1alpha2
+		kind: Plugin
+		metadata: {name: verdict}
+		spec:
+		  version: $VERSION
+		  homepage: https://github.com/verdict-proxy/verdict
+		  shortDescription: Ask the Service proxy Verdict of each node
+		  platforms:
+	EOF
+	for os in ${SYSTEMS:-linux darwin windows}; do
+		for arch in $architectures; do
+			file=kubectl-verdict-$os-$arch
+			CGO_ENABLED=0 GOOS=$os GOARCH=$arch go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$out/$file" ./cmd/kubectl-verdict
+			(cd "$out" && mv "$file" kubectl-verdict &&
+				tar --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=0755 --format=ustar -c kubectl-verdict | gzip -9n >"$file.tar.gz" && rm kubectl-verdict)
+			cat >>"$out/verdict.krew.yaml" <<-EOF
+				  - selector: {matchLabels: {os: $os, arch: $arch}}
+				    uri: https://github.com/verdict-proxy/verdict/releases/download/$VERSION/$file.tar.gz
+				    sha256: $(sha256sum "$out/$file.tar.gz" | cut -d' ' -f1)
+				    bin: kubectl-verdict
+			EOF
+		done
+	done
+}
 
 binaries() {
 	for arch in $architectures; do
@@ -41,7 +71,7 @@ image() {
 	mv bin/verdict-image.tar "$out/verdict-image-${VERSION#v}.tar"
 }
 
-for part in "${@:-binaries packages chart image}"; do
+for part in "${@:-binaries plugin packages chart image}"; do
 	for p in $part; do $p; done
 done
 (cd "$out" && sha256sum -- * >.sums && mv .sums SHA256SUMS)

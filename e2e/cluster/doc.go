@@ -4,6 +4,7 @@
 //	daemonset_test.go   the DaemonSet is rolled out, upgraded, killed, and a node is rebooted
 //	switch_test.go      from kube-proxy to Verdict and back, by the commands of config/deploy/README.md
 //	vanish_test.go      the link of a node is cut, under kube-proxy and under Verdict
+//	plugin_test.go      "kubectl verdict" asks both nodes
 //	rollout_test.go     rolling updates under connections, as a benchmark
 //	rollout_trace_test.go  what explains a failure in them
 //	bed_test.go         starts the cluster

@@ -1,0 +1,71 @@
+//go:build e2e
+
+package cluster
+
+import (
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+)
+
+// TestPlugin asks both nodes by "kubectl verdict". A node whose kubelet stands still and a node whose table somebody edited are
+// named; --timeout bounds how long that takes.
+func TestPlugin(t *testing.T) {
+	c := shared
+	c.verdict(t)
+	plugin := filepath.Join(c.dir, "kubectl-verdict")
+	if out, err := exec.Command("go", "build", "-o", plugin, "../../cmd/kubectl-verdict").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ask := func(args ...string) string {
+		began := time.Now()
+		out, err := c.place.Command(plugin, append([]string{"--kubeconfig", c.kubeconfig, "--timeout=5s"}, args...)...)
+		t.Logf("kubectl verdict %s (%s):\n%s", strings.Join(args, " "), time.Since(began).Round(time.Millisecond), out)
+		if err != nil {
+			out += err.Error()
+		}
+		return out
+	}
+	says := func(out string, words ...string) {
+		t.Helper()
+		for _, w := range words {
+			if !strings.Contains(out, w) {
+				t.Errorf("this does not say %q:\n%s", w, out)
+			}
+		}
+	}
+	lab.Must(t, eventually("no node differs", func() error {
+		if out := ask("diff"); !strings.Contains(out, "all 2 nodes: as wanted") {
+			return errors.New(out)
+		}
+		return nil
+	}))
+	says(ask("list", "--", "default/web"), "default/web:tcp")
+	says(ask("top"), "Conn/s")
+	says(ask("version"), "all 2 nodes:")
+	says(ask("explain", "outside", "service/web:tcp"), "all 2 nodes:")
+	pod := c.must(t, "get", "pod", "-l", "app=client", "-o", "jsonpath={.items[0].metadata.name}")
+	says(ask("explain", "pod/"+pod, "service/web:tcp"), "the node of "+pod, "goes to one of", "is on the same node")
+
+	stopped, edited := c.nodes[0], c.nodes[1]
+	signal := func(n *node, program string, s syscall.Signal) {
+		pids, err := n.processes(program)
+		lab.Must(t, err)
+		for _, pid := range pids {
+			lab.Must(t, syscall.Kill(pid, s))
+		}
+	}
+	signal(stopped, "kubelet", syscall.SIGSTOP)
+	defer signal(stopped, "kubelet", syscall.SIGCONT)
+	signal(edited, "verdict", syscall.SIGSTOP) // otherwise it repairs the table at once
+	defer signal(edited, "verdict", syscall.SIGCONT)
+	_, err := edited.ns.Command("nft", "flush", "set", "ip", "verdict", "cluster-ips")
+	lab.Must(t, err)
+	says(ask("diff"), stopped.name()+" does not answer", edited.name()+" differs from what is wanted", "add element ip verdict cluster-ips")
+}
