@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -74,7 +75,8 @@ func (f *fleet) diff(ctx context.Context, all bool) error {
 			continue
 		}
 		differs = true
-		fmt.Fprintf(f.out, "%s differs from what is wanted; %s\n", a.node, strings.Join(status[a.node], "; "))
+		says := cmp.Or(strings.Join(status[a.node], "; "), "its daemon does not answer")
+		fmt.Fprintf(f.out, "%s differs from what is wanted; %s\n", a.node, says)
 		printLines(f, d.Changes, all)
 	}
 	if len(same) > 0 {

@@ -135,7 +135,7 @@ func (f *fleet) run(ctx context.Context, d daemon, args []string) answer {
 	defer cancel()
 	a := answer{daemon: d}
 	request := f.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(f.daemons).Name(d.pod).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Container: container, Command: append([]string{"verdict"}, args...), Stdout: true, Stderr: true},
+		VersionedParams(&corev1.PodExecOptions{Container: container, Command: append([]string{"/verdict"}, args...), Stdout: true, Stderr: true},
 			scheme.ParameterCodec)
 	var stdout, stderr bytes.Buffer
 	ended := make(chan error, 1)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/netns"
@@ -181,6 +182,17 @@ func TestFlagsOfKubeProxyAreAccepted(t *testing.T) {
 }
 
 // TestVersionCommands: both ways of asking give the same answer.
+// TestFlagsOfTheDaemon: commands that ask for the flags of the daemon accept all of them.
+func TestFlagsOfTheDaemon(t *testing.T) {
+	for _, cmd := range []*cobra.Command{newDiff(), newRender(), newValidate(), newCheck()} {
+		newRun().Flags().VisitAll(func(f *pflag.Flag) {
+			if cmd.Flags().Lookup(f.Name) == nil && f.Name != "cleanup" && f.Name != "init-only" { // with these, run is no daemon
+				t.Errorf("%s rejects --%s", cmd.Name(), f.Name)
+			}
+		})
+	}
+}
+
 func TestVersionCommands(t *testing.T) {
 	_, command, _ := inNamespace(t, "version")
 	_, flag, _ := inNamespace(t, "--version")

@@ -32,10 +32,8 @@ again. Under systemd, it reports when its rules are in the kernel, serves the wa
 	}
 	c := flags.New(cmd.Flags())
 	cleanup := cmd.Flags().Bool("cleanup", false, "remove everything that Verdict has created in the kernel, and exit")
-	cleanupOnExit := cmd.Flags().Bool("cleanup-on-exit", false, "remove what Verdict has created in the kernel when it stops on request")
 	initOnly := cmd.Flags().Bool("init-only", false,
 		"set the sysctls and load the kernel modules, which only root may do, and exit; the daemon then needs only NET_ADMIN")
-	takeOver := cmd.Flags().Bool("take-over", false, "remove what kube-proxy left on this node, when the rules of Verdict are in the kernel")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		hangups := make(chan os.Signal, 1) // without a channel for it, SIGHUP ends the process
 		signal.Notify(hangups, syscall.SIGHUP)
@@ -54,8 +52,8 @@ again. Under systemd, it reports when its rules are in the kernel, serves the wa
 			return c.Write()
 		}
 		b := thisBuild()
-		err := daemon.Run(cmd.Context(), daemon.Options{CommandLine: c, TakeOver: *takeOver, Hangups: hangups, Version: b.version, Revision: b.revision, Log: log})
-		if err == nil && *cleanupOnExit { // after an error, the next process needs what is in the kernel
+		err := daemon.Run(cmd.Context(), daemon.Options{CommandLine: c, Hangups: hangups, Version: b.version, Revision: b.revision, Log: log})
+		if err == nil && c.CleanupOnExit { // after an error, the next process needs what is in the kernel
 			log.Info("stopped; removing everything from the kernel (--cleanup-on-exit)")
 			return cleanUp(context.WithoutCancel(cmd.Context()), 0, log)
 		}

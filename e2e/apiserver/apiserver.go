@@ -126,7 +126,7 @@ func (c *ControlPlane) etcd(o Options) []string {
 func (c *ControlPlane) apiserver(o Options) []string {
 	mode := []string{"--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none"}
 	if o.Pods {
-		mode = []string{"--authorization-mode=Node,RBAC"}
+		mode = []string{"--authorization-mode=Node,RBAC", "--kubelet-preferred-address-types=InternalIP"}
 	}
 	return slices.Concat([]string{
 		filepath.Join(o.Binaries, "kube-apiserver"), "--etcd-servers=http://127.0.0.1:2379", "--secure-port=6443",

@@ -35,7 +35,6 @@ import (
 // Options are what "verdict run" sets.
 type Options struct {
 	CommandLine       *flags.CommandLine
-	TakeOver          bool // from kube-proxy
 	Hangups           <-chan os.Signal
 	Version, Revision string
 	Log               *slog.Logger
@@ -63,7 +62,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := guard.Set(s); err != nil {
 		return err
 	}
-	if o.TakeOver {
+	if o.CommandLine.TakeOver {
 		takeover.AdoptVirtualServers(ipvs.Options(s), log)
 	}
 	k, err := openKernel(s, log)
@@ -129,7 +128,7 @@ func openObservers(of *Options, registry *prometheus.Registry, store *state.Stor
 	if err != nil {
 		return nil, nil, err
 	}
-	if of.TakeOver {
+	if of.CommandLine.TakeOver {
 		o.takeOver = sync.OnceFunc(func() { takeover.Run(log) })
 	}
 	o.refused, p.settings = preflight.ExplainRefusal(k.families, log), o.inForce.Load

@@ -26,6 +26,8 @@ type CommandLine struct {
 	File     string // the configuration file; empty: none
 	WriteTo  string // the file for Write; empty: nobody asked for it
 	Strict   bool   // a field of the file that no kube-proxy had is an error
+	// TakeOver and CleanupOnExit are for the daemon. Commands that take its flags accept them.
+	TakeOver, CleanupOnExit bool
 
 	flags   *pflag.FlagSet
 	ignored map[string]string // why a flag has no effect, by its name
@@ -45,6 +47,8 @@ func New(fs *pflag.FlagSet) *CommandLine {
 	fs.StringVar(&c.WriteTo, "write-config-to", "", "write the configuration that is in force to `FILE`, and exit")
 	fs.BoolVar(&c.Strict, "strict-config", false,
 		"refuse a --config with fields that no version of kube-proxy had, instead of ignoring them with a warning")
+	fs.BoolVar(&c.TakeOver, "take-over", false, "remove what kube-proxy left on this node, when the rules of Verdict are in the kernel")
+	fs.BoolVar(&c.CleanupOnExit, "cleanup-on-exit", false, "remove what Verdict has created in the kernel when it stops on request")
 	bindAliases(fs)
 	c.ignored = bindIgnored(fs)
 	return c
