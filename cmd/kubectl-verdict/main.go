@@ -30,8 +30,9 @@ are. A node that does not answer within --timeout is named; the others do not wa
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	switch err := newRoot().ExecuteContext(ctx); {
+	err := newRoot().ExecuteContext(ctx)
+	stop()
+	switch {
 	case errors.Is(err, errDiffers):
 		os.Exit(exitDiffers)
 	case err != nil:
