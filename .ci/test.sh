@@ -12,7 +12,7 @@ race=${RACE--race}
 # Packages whose code starts goroutines (a test checks that none is missing), and those that wire them. For the others, the
 # race detector would only cost time: their tests take up to four times as long with it, and each binary a second to link.
 watched=(./cmd/verdict ./proxier ./proxier/conntrack ./proxier/dataplane ./proxier/endpointhealth ./proxier/flows ./proxier/health ./proxier/prober ./proxier/report
-	./proxier/source/... ./proxier/state ./cmd/verdict/claim ./cmd/verdict/daemon ./cmd/verdict/dryrun
+	./proxier/source/... ./proxier/state ./cmd/verdict/claim ./cmd/kubectl-verdict ./cmd/verdict/daemon ./cmd/verdict/dryrun
 	./cmd/verdict/events ./cmd/verdict/objects ./cmd/verdict/restclient ./cmd/verdict/socket ./cmd/verdict/ui
 	./e2e/clients ./e2e/cluster/rate ./e2e/cluster/workload ./e2e/demo ./e2e/lab ./e2e/mutants ./e2e/netns ./e2e/runner ./e2e/sourcetest ./e2e/chaos/inject)
 # Tests that compute a lot in one goroutine take five times as long under the race detector, so these run without it.
