@@ -33,7 +33,7 @@ func Count(o Options, family state.Family) (map[Route]Load, error) {
 // Way is a route, and what tells its clients apart.
 type Way struct {
 	Route
-	Client      uint8 // what a function says of the client's address
+	Client      uint8 // as a function of the client's address returns
 	Masqueraded bool  // the endpoint sees another one
 }
 

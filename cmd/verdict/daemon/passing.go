@@ -30,7 +30,7 @@ type passing struct {
 	err  error
 }
 
-// passingShare bounds readings: they take 3 µs for each connection, and the twentieth part of the time at most. So a large table is
+// passingShare bounds readings: they take the twentieth part of the time at most. So a large table is
 // read less often.
 const passingShare = 20
 

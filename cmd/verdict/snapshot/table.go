@@ -126,7 +126,7 @@ func (e *Endpoint) Leaving() bool {
 	return e.Weight == 0 && (e.InsideWeight == nil || *e.InsideWeight == 0) && e.Active != nil && *e.Active+*e.Inactive > 0
 }
 
-// MarshalJSON adds what the text says of an endpoint that leaves.
+// MarshalJSON adds the word of the text for an endpoint that leaves.
 func (e Endpoint) MarshalJSON() ([]byte, error) {
 	type fields Endpoint
 	return json.Marshal(struct {

@@ -50,7 +50,7 @@ type Options struct {
 //	         ^                                        |
 //	         +--- after the interval, or a pause -----+--> Hear: fall bad answers in a row make it fail, rise good ones make it good
 //
-// What turns means differs: an active check is told (turn), a suspicion is judged (Detector), and a look only has to pass once. Its
+// What turns means differs: an active check changes its pool (turn), the Detector judges a suspicion, and a look only has to pass once. Its
 // methods may be called from one goroutine at a time. Times must not go back.
 type Checker struct {
 	Options

@@ -16,5 +16,5 @@
 //
 //	checker.go    the machine: checks begin, wait, ask, count answers, turn, and end
 //	suspicion.go  endpoints come under suspicion and leave it; what their silence means, and that of witnesses
-//	pool.go       what all this means for the pool of a Service, and what is told of it
+//	pool.go       what all this means for the pool of a Service, and what is reported about it
 package checks
