@@ -22,8 +22,6 @@ type lossyKernel struct {
 	refuse                            bool
 }
 
-var errLost = errors.New("the answer was lost")
-
 func (k *lossyKernel) Send(b *kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) {
 	if k.loseBatch {
 		return kernel.Unknown, nil, errLost

@@ -87,6 +87,8 @@ type brittle struct {
 	w *world
 }
 
+var errLost = errors.New("the answer was lost")
+
 func (k *brittle) Send(b *kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) {
 	if k.w == nil || !k.w.one(10) {
 		return k.NFTables.Send(b)
