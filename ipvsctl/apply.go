@@ -21,7 +21,12 @@ func (e *Engine) Add(now time.Time) (Result, error) {
 // has claimed. So call it only when everything wanted has been Set. The error sums up Result.Failures.
 func (e *Engine) Remove(now time.Time) (Result, error) {
 	if !e.locals.settled {
-		e.settle()
+		for _, s := range e.servers { // what an earlier process left and no Set has claimed
+			if s.want == nil {
+				e.markDirty(s)
+			}
+		}
+		e.locals.settled = true
 	}
 	var r Result
 	e.dropOrphans(&r) // before sweep, which frees addresses: dropOrphans would delete their routes again
@@ -197,16 +202,6 @@ func (e *Engine) serversIntact(repair bool) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// distrust makes the engine read every virtual server again before it works on it. Add works on all wanted ones.
-func (e *Engine) distrust() {
-	for _, s := range e.servers {
-		s.stale = true
-		if s.want != nil {
-			e.markDirty(s)
-		}
-	}
 }
 
 // Cleanup removes everything that has the mark of this package, and cuts its connections. It returns the number of

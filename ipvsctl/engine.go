@@ -37,7 +37,10 @@ func New(o Options, k Kernel) (*Engine, error) { return openEngine(o, conn{k}) }
 
 func openEngine(o Options, k kernel) (*Engine, error) {
 	e := &Engine{
-		link: link{kernel: k}, registry: registry{servers: map[Key]*managed{}, names: map[string][]Key{}}, locals: newLocals(), options: o,
+		link: link{kernel: k}, registry: registry{servers: map[Key]*managed{}, names: map[string][]Key{}}, options: o,
+		locals: locals{
+			servers: map[netip.Addr]int{}, unsure: map[netip.Addr]bool{}, inherited: map[netip.Addr]bool{}, guarded: map[netip.Addr]bool{},
+		},
 	}
 	if err := e.takeOver(); err != nil {
 		return nil, err
@@ -97,23 +100,6 @@ func (e *Engine) takeOver() error {
 // Remove, those that an earlier process left.
 func (e *Engine) Coming() []netip.Addr { return e.locals.coming(e.dirty) }
 
-// doer returns what changes the addresses of virtual servers.
-func (e *Engine) doer(r *Result) doer {
-	return func(s *managed, kind OperationKind) error {
-		return e.do(r, s, Operation{Kind: kind, Server: s.value()})
-	}
-}
-
-// settle gives up what an earlier process left and no Set has claimed.
-func (e *Engine) settle() {
-	for _, s := range e.servers {
-		if s.want == nil {
-			e.markDirty(s)
-		}
-	}
-	e.locals.settled = true
-}
-
 // Obstacle returns why IPVS cannot serve these virtual servers now, or nil. The error is a *KeyError with ErrExcluded,
 // ErrForeign, ErrReschedules, or the error of a system call that reads. ErrReschedules is the last to be reported.
 // Obstacle changes nothing. It asks the kernel only about keys that the engine does not have.
@@ -168,6 +154,16 @@ func (r *registry) nextToCompare() *managed {
 		}
 	}
 	return nil
+}
+
+// distrust makes the engine read every virtual server again before it works on it. Add works on all wanted ones.
+func (r *registry) distrust() {
+	for _, s := range r.servers {
+		s.stale = true
+		if s.want != nil {
+			r.markDirty(s)
+		}
+	}
 }
 
 // set replaces what a service port wants.

@@ -104,6 +104,13 @@ func (l link) do(r *Result, s *managed, o Operation) error {
 	return nil
 }
 
+// doer returns what changes the addresses of virtual servers.
+func (l link) doer(r *Result) doer {
+	return func(s *managed, kind OperationKind) error {
+		return l.do(r, s, Operation{Kind: kind, Server: s.value()})
+	}
+}
+
 // read returns what the kernel has of a virtual server. The error is a *KeyError. It wraps ErrForeign when another tool
 // made the virtual server.
 func (l link) read(k Key) (applied, error) {

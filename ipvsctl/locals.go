@@ -18,12 +18,6 @@ type locals struct {
 	settled   bool                // there was a Remove
 }
 
-func newLocals() locals {
-	return locals{
-		servers: map[netip.Addr]int{}, unsure: map[netip.Addr]bool{}, inherited: map[netip.Addr]bool{}, guarded: map[netip.Addr]bool{},
-	}
-}
-
 // coming lists what Coming does, and notes it for released.
 func (l *locals) coming(dirty []*managed) []netip.Addr {
 	coming := map[netip.Addr]bool{}
@@ -66,11 +60,7 @@ func (l *locals) released() []netip.Addr {
 	}
 	list := slices.SortedFunc(maps.Keys(l.guarded), netip.Addr.Compare)
 	l.guarded = map[netip.Addr]bool{}
-	return slices.DeleteFunc(list, l.mayBeLocal)
-}
-
-func (l *locals) mayBeLocal(addr netip.Addr) bool {
-	return l.servers[addr] > 0 || l.inherited[addr] || l.unsure[addr]
+	return slices.DeleteFunc(list, func(addr netip.Addr) bool { return l.servers[addr] > 0 || l.inherited[addr] || l.unsure[addr] })
 }
 
 // doer executes an operation on the address of a virtual server.

@@ -68,17 +68,14 @@ type OperationError struct {
 
 func (e *OperationError) Error() string {
 	text := fmt.Sprintf("%s %s: %v", e.Operation.Kind, e.Operation.object(), e.Err)
-	if scheduler := e.Operation.Server.Scheduler; e.unknownScheduler() {
+	if kind := e.Operation.Kind; (kind == AddServer || kind == EditServer) && errors.Is(e.Err, syscall.ENOENT) {
+		scheduler := e.Operation.Server.Scheduler
 		text += fmt.Sprintf(" (the kernel has no scheduler %s, module %s)", scheduler, Module(scheduler))
 	}
 	return text
 }
 
 func (e *OperationError) Unwrap() error { return e.Err }
-
-func (e *OperationError) unknownScheduler() bool {
-	return (e.Operation.Kind == AddServer || e.Operation.Kind == EditServer) && errors.Is(e.Err, syscall.ENOENT)
-}
 
 // KeyError is an error about one virtual server. Err is ErrExcluded, ErrForeign, ErrReschedules, or the error of a
 // system call that reads.

@@ -53,12 +53,12 @@ func (e *Engine) SetTimeouts(t Timeouts) ([]Change, error) {
 // daemonChange replaces a synchronization daemon. One of both may be nil.
 type daemonChange struct{ old, now *wire.Daemon }
 
-// daemonsToChange compares the daemons that run with Options.Sync. It leaves those of other tools alone, and lists wanted ones
+// daemonsToChange compares the daemons that run with the wanted ones. It leaves those of other tools alone, and lists wanted ones
 // whose roles they have.
-func (e *Engine) daemonsToChange() (list []daemonChange, taken []wire.Daemon, err error) {
-	running, err := e.kernel.Daemons()
-	for i := range e.options.Sync {
-		c := daemonChange{now: &e.options.Sync[i]}
+func (l link) daemonsToChange(wanted []wire.Daemon) (list []daemonChange, taken []wire.Daemon, err error) {
+	running, err := l.kernel.Daemons()
+	for i := range wanted {
+		c := daemonChange{now: &wanted[i]}
 		if j := slices.IndexFunc(running, c.now.SameRole); j >= 0 {
 			c.old = &running[j]
 		}
@@ -70,7 +70,7 @@ func (e *Engine) daemonsToChange() (list []daemonChange, taken []wire.Daemon, er
 		}
 	}
 	for i, d := range running {
-		if d.Ours && !slices.ContainsFunc(e.options.Sync, d.SameRole) {
+		if d.Ours && !slices.ContainsFunc(wanted, d.SameRole) {
 			list = append(list, daemonChange{old: &running[i]})
 		}
 	}
@@ -79,7 +79,7 @@ func (e *Engine) daemonsToChange() (list []daemonChange, taken []wire.Daemon, er
 
 // SetDaemons starts and ends synchronization daemons as Options.Sync says. It returns what changed.
 func (e *Engine) SetDaemons() (changes []Change, err error) {
-	list, taken, err := e.daemonsToChange()
+	list, taken, err := e.daemonsToChange(e.options.Sync)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (e *Engine) SetDaemons() (changes []Change, err error) {
 		err = errors.Join(err, fmt.Errorf("start synchronization daemon %s: another tool runs the %s; it stays", d, d.Role))
 	}
 	for _, c := range list {
-		done, changeErr := e.change(c)
+		done, changeErr := e.replace(c)
 		if err = errors.Join(err, changeErr); changeErr == nil {
 			changes = append(changes, done)
 		}
@@ -95,17 +95,17 @@ func (e *Engine) SetDaemons() (changes []Change, err error) {
 	return changes, err
 }
 
-func (e *Engine) change(c daemonChange) (Change, error) {
+func (l link) replace(c daemonChange) (Change, error) {
 	done := Change{Name: "IPVS synchronization daemon", Old: "none", New: "none"}
 	if c.old != nil {
 		done.Old = c.old.String()
-		if err := e.kernel.StopDaemon(*c.old); err != nil {
+		if err := l.kernel.StopDaemon(*c.old); err != nil {
 			return done, fmt.Errorf("stop synchronization daemon %s: %w", c.old, err)
 		}
 	}
 	if c.now != nil {
 		done.New = c.now.String()
-		if err := e.kernel.StartDaemon(*c.now); err != nil {
+		if err := l.kernel.StartDaemon(*c.now); err != nil {
 			return done, fmt.Errorf("start synchronization daemon %s: %w", c.now, err)
 		}
 	}
@@ -114,7 +114,7 @@ func (e *Engine) change(c daemonChange) (Change, error) {
 
 // daemonsIntact reports whether the daemons run that Options.Sync names, as far as that is known.
 func (e *Engine) daemonsIntact(repair bool) (bool, error) {
-	list, _, err := e.daemonsToChange()
+	list, _, err := e.daemonsToChange(e.options.Sync)
 	if repair && err == nil && len(list) > 0 {
 		_, err = e.SetDaemons()
 	}

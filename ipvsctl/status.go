@@ -35,16 +35,12 @@ func List(o Options, within time.Duration) ([]Status, error) {
 
 // Find returns one virtual server of this package. It asks the kernel for this one only, so its cost does not depend on
 // how many there are.
-func Find(o Options, k Key) (s Status, ok bool, err error) {
-	c, err := dial(o.NetNS)
+func Find(o Options, key Key) (s Status, ok bool, err error) {
+	k, err := dial(o.NetNS)
 	if err != nil {
 		return s, false, err
 	}
-	defer c.Close()
-	return findServer(c, k)
-}
-
-func findServer(k kernel, key Key) (s Status, ok bool, err error) {
+	defer k.Close()
 	f, ok, err := k.Server(key)
 	if err != nil || !ok || !f.Ours {
 		return s, false, err

@@ -117,12 +117,7 @@ type kind struct {
 	command    wire.Command
 }
 
-func (k OperationKind) String() string {
-	if int(k) < len(kinds()) {
-		return kinds()[k].name
-	}
-	return "unknown operation"
-}
+func (k OperationKind) String() string { return kinds()[k].name }
 
 // Operation is one netlink message.
 type Operation struct {
@@ -133,9 +128,6 @@ type Operation struct {
 
 // String returns the command with which ipvsadm or ip does the same.
 func (o Operation) String() string {
-	if int(o.Kind) >= len(kinds()) {
-		return o.Kind.String()
-	}
 	does := kinds()[o.Kind].does
 	command := fmt.Sprintf("ipvsadm %s %s", does, o.Server.Option())
 	switch o.Kind {

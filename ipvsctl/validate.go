@@ -75,20 +75,13 @@ func (v *VirtualServer) validateRealServers() error {
 // usable returns the real servers that the kernel may get, sorted by address. It returns the list of v itself when that
 // needs no change, which is what the planner usually provides.
 func (v *VirtualServer) usable() []RealServer {
-	list := sorted(v.RealServers)
+	list := v.RealServers
+	if !slices.IsSortedFunc(list, RealServer.Compare) {
+		list = slices.SortedFunc(slices.Values(list), RealServer.Compare)
+	}
 	idle := func(r RealServer) bool { return r.Weight == 0 }
 	if !canDrain(v.Scheduler) && slices.ContainsFunc(list, idle) {
 		list = slices.DeleteFunc(slices.Clone(list), idle)
 	}
-	return list
-}
-
-// sorted returns the real servers sorted by address: the list itself when it is sorted already, otherwise a copy.
-func sorted(list []RealServer) []RealServer {
-	if slices.IsSortedFunc(list, RealServer.Compare) {
-		return list
-	}
-	list = slices.Clone(list)
-	slices.SortFunc(list, RealServer.Compare)
 	return list
 }
