@@ -125,11 +125,11 @@ func (p Program) sourceDecides() []rule.Rule {
 func (p Program) postrouting() []rule.Rule {
 	hairpin := rule.Rule{rule.In(Hairpin, rule.Saddr(p.Family), rule.Daddr(p.Family)), rule.Masquerade()}
 	toClusterIP := rule.Rule{rule.In(ClusterIPs, rule.OriginalDaddr(p.Family)), rule.GoTo("to-cluster-ip")}
-	rules := []rule.Rule{toGuarded(p.Family), p.untranslated(), toClusterIP, hairpin}
+	rules := []rule.Rule{toGuarded(p.Family), {rule.IsNotTranslated(), rule.Jump(untranslatedChain)}, toClusterIP, hairpin}
 	if !p.IPVS {
 		// Most connections are to cluster IPs. Without IPVS, a packet to one that comes this far was translated; so
-		// this lookup can come first, and two lookups decide.
-		rules = []rule.Rule{toClusterIP, p.untranslated(), hairpin}
+		// this lookup can come first, and two lookups decide. What was not translated needs no masquerading.
+		rules = []rule.Rule{toClusterIP, {rule.IsNotTranslated(), rule.ReturnNow()}, hairpin}
 	}
 	if p.Fleet {
 		rules = append([]rule.Rule{p.answered()}, rules...)
@@ -211,7 +211,9 @@ func (p Program) filterChains() []Chain {
 	// forwarding sets the field from the TOS field before this hook, and that value must stay. A bridge that calls
 	// iptables for packets between its ports forwards without that, so what no TOS gives is cleared.
 	forget := rule.Rule{rule.IsNew(), rule.IsTranslated(), rule.ClearScratch()}
-	list = append(list, Chain{Name: RefuseChain, Rules: refuse(p.Family)}, Chain{Name: unallocatedChain, Rules: p.unallocated()},
+	list = append(list, Chain{Name: RefuseChain, Rules: refuse(p.Family)},
+		// Addresses that belong to Services alone, and that are no cluster IPs.
+		Chain{Name: unallocatedChain, Rules: []rule.Rule{{rule.In(ExternalIPs, rule.Daddr(p.Family)), rule.GoTo(RefuseChain)}, {rule.Drop()}}},
 		Chain{Name: UnservedChain, Rules: p.Unserved()}, p.newConnections())
 	ofOthers := check
 	if p.DropInvalid { // by the same test: others do not pay for it
@@ -273,11 +275,6 @@ func (p Program) Unserved() []rule.Rule {
 
 const unallocatedChain = "unallocated"
 
-// unallocated is for addresses that belong to Services alone, and that are no cluster IPs.
-func (p Program) unallocated() []rule.Rule {
-	return []rule.Rule{{rule.In(ExternalIPs, rule.Daddr(p.Family)), rule.GoTo(RefuseChain)}, {rule.Drop()}}
-}
-
 const newForwardedChain = "new-forwarded"
 
 // newForwarded refuses packets to external and load balancer IPs that no port takes, and that leave by the device by which they came:
@@ -321,14 +318,6 @@ func LoopbackGuard() Chain {
 // original" is the destination before IPVS, if the sysctl net.ipv4.vs.conntrack is 1.
 
 const untranslatedChain = "untranslated"
-
-// untranslated is the rule for packets that were not translated. Without IPVS, they need no masquerading.
-func (p Program) untranslated() rule.Rule {
-	if p.IPVS {
-		return rule.Rule{rule.IsNotTranslated(), rule.Jump(untranslatedChain)}
-	}
-	return rule.Rule{rule.IsNotTranslated(), rule.ReturnNow()}
-}
 
 // toGuarded masquerades packets that this host sends to a Service at an address that is local for IPVS. An IPv4 packet
 // has that very address as its source, and the endpoint would answer another host, or itself. An IPv6 packet may have

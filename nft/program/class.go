@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -60,17 +61,7 @@ func Methods() []Method { return []Method{Random, InTurn, SourceHash, SourcePort
 // Hashes reports whether the method draws by a hash of the client.
 func (m Method) Hashes() bool { return m == SourceHash || m == SourcePortHash }
 
-func (m Method) String() string {
-	switch m {
-	case InTurn:
-		return "turn"
-	case SourceHash:
-		return "hash"
-	case SourcePortHash:
-		return "porthash"
-	}
-	return "random"
-}
+func (m Method) String() string { return [...]string{"random", "turn", "hash", "porthash"}[m] }
 
 // Draw is a way to get the number of a slot.
 type Draw struct {
@@ -179,21 +170,13 @@ func ParseClass(chain string) (c Class, ok bool) {
 		return c, false
 	}
 	size, _ := strconv.ParseUint(words[1], 10, 32)
-	c.Draw = Draw{parseMethod(words[0]), uint32(size)}
+	method := slices.IndexFunc(Methods(), func(m Method) bool { return m.String() == words[0] })
+	c.Draw = Draw{Methods()[max(method, 0)], uint32(size)}
 	if rest := words[2:]; len(rest) > 1 && rest[0] == "sticky" {
 		c.Affinity = parseDuration(rest[1])
 		c.local = len(rest) == 3 && rest[2] == "local"
 	}
 	return c, c.ChainName() == chain
-}
-
-func parseMethod(s string) Method {
-	for _, m := range Methods() {
-		if m.String() == s {
-			return m
-		}
-	}
-	return Random
 }
 
 // parseDuration reads the form that DurationText prints; 0 for most other texts.

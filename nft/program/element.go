@@ -40,7 +40,7 @@ func ElementID(key []byte, intervalEnd bool) string {
 func (e Element) Text(d *Set, arena []byte) string {
 	var b strings.Builder
 	b.WriteString(d.KeyText(e.Key(arena)))
-	isVerdict := d.IsMap() && d.Data[0].Name == TypeVerdict.Name
+	isVerdict := d.LeadsToChains()
 	if e.Label != "" && !isVerdict {
 		b.WriteString(` comment "` + e.Label + `"`)
 	}

@@ -63,24 +63,7 @@ type programFlag struct {
 	on   *bool
 }
 
-// options are the words of a program in its fingerprint.
-func (p Program) options() string {
-	var words []string
-	for _, f := range p.flags() {
-		if *f.on {
-			words = append(words, f.word)
-		}
-	}
-	if p.PodInterface != "" {
-		words = append(words, "interface "+p.PodInterface)
-	}
-	if p.AffinityShare != 0 {
-		words = append(words, fmt.Sprintf("share %d", p.AffinityShare))
-	}
-	return strings.Join(words, ", ")
-}
-
-// Parse is the program with these options. Words that it does not know are those of another version.
+// Parse is the program with the options of a fingerprint. Words that it does not know are those of another version.
 func Parse(f Family, options string) Program {
 	p := Program{Family: f}
 	for word := range strings.SplitSeq(options, ", ") {
@@ -140,7 +123,19 @@ func (p Program) Fingerprint(defs []Set) string {
 			_, _ = io.WriteString(h, r.String()+"\n") // cannot fail
 		}
 	}
-	return strings.TrimSpace(fmt.Sprintf("program %016x %s", h.Sum64(), p.options()))
+	var options []string
+	for _, f := range p.flags() {
+		if *f.on {
+			options = append(options, f.word)
+		}
+	}
+	if p.PodInterface != "" {
+		options = append(options, "interface "+p.PodInterface)
+	}
+	if p.AffinityShare != 0 {
+		options = append(options, fmt.Sprintf("share %d", p.AffinityShare))
+	}
+	return strings.TrimSpace(fmt.Sprintf("program %016x %s", h.Sum64(), strings.Join(options, ", ")))
 }
 
 // ChainNamed is the chain of that name; without rules: the program has none.

@@ -128,7 +128,7 @@ func (d *Set) Burst() uint32 { return 4 * uint32(d.Rate) }
 
 // MapData is the type and length of a map's data, as the kernel numbers them.
 func (d *Set) MapData() (kind, length uint32) {
-	if d.Data[0].Name == TypeVerdict.Name {
+	if d.LeadsToChains() {
 		return unix.NFT_DATA_VERDICT, 16 // sizeof(struct nft_verdict)
 	}
 	return KeyType(d.Data), uint32(KeyLength(d.Data))

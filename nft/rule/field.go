@@ -122,9 +122,11 @@ func trackedField(text string, bytes int, ctKey expr.CtKey, direction uint32) Fi
 	}}
 }
 
-func L4Proto() Field {
-	return Field{text: "meta l4proto", bytes: 1, load: func(reg uint32) []expr.Any {
-		return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg}}
+func L4Proto() Field { return meta("meta l4proto", 1, expr.MetaKeyL4PROTO) }
+
+func meta(text string, bytes int, key expr.MetaKey) Field {
+	return Field{text: text, bytes: bytes, load: func(reg uint32) []expr.Any {
+		return []expr.Any{&expr.Meta{Key: key, Register: reg}}
 	}}
 }
 
@@ -141,25 +143,13 @@ func transportPort(text string, offset uint32) Field {
 }
 
 // TCPDport is the destination port of a TCP packet.
-func TCPDport() Field {
-	f := Dport()
-	f.text = "tcp dport"
-	return f
-}
+func TCPDport() Field { return transportPort("tcp dport", 2) }
 
 // TCPSport is the source port of a TCP packet.
-func TCPSport() Field {
-	f := sport()
-	f.text = "tcp sport"
-	return f
-}
+func TCPSport() Field { return transportPort("tcp sport", 0) }
 
 // Scratch is the packet's priority field, which holds the scratch number (package program describes it).
-func Scratch() Field {
-	return Field{text: "meta priority", bytes: 4, load: func(reg uint32) []expr.Any {
-		return []expr.Any{&expr.Meta{Key: expr.MetaKeyPRIORITY, Register: reg}}
-	}}
-}
+func Scratch() Field { return meta("meta priority", 4, expr.MetaKeyPRIORITY) }
 
 // Masked is the scratch number with a mask applied.
 func Masked(mask uint32) Field { return maskedAndFlipped("meta priority & "+NumberText(mask), mask, 0) }

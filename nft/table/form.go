@@ -46,6 +46,17 @@ func (c *compiled) rules(p program.Program, chain *program.Chain) rule.RulesShap
 	return s
 }
 
+// fingerprintOf names the rules and sets of a table, apart from elements and from which classes and groups of prefix lengths
+// there are, and the options of the program. It tells a reader of the listing whether two nodes, or two versions, run the
+// same program.
+func (c *compiled) fingerprintOf(p program.Program, defs []program.Set) string {
+	p.Lengths = 0
+	if c.fingerprint == "" || c.printed != p {
+		c.printed, c.fingerprint = p, p.Fingerprint(defs)
+	}
+	return c.fingerprint
+}
+
 // chainDifference is how the chains of a table differ from the wanted ones.
 type chainDifference struct {
 	wanted  map[string]program.Chain
@@ -111,11 +122,6 @@ func (d *chainDifference) clear(w program.Writer, found kernel.Existing) {
 // hasSets reports whether the kernel has all sets, in the form of the program.
 func (fm *form) hasSets(was kernel.Existing) bool {
 	return !slices.ContainsFunc(fm.Defs[:], func(d program.Set) bool { return !was.HasSet(&d) })
-}
-
-// isRetuned reports whether another process has tuned a set.
-func (fm *form) isRetuned(was kernel.Existing) bool {
-	return slices.ContainsFunc(fm.Defs[:], func(d program.Set) bool { return was.Retuned(&d) })
 }
 
 // addSets adds the sets that are not there, and tunes those that others have tuned.

@@ -221,7 +221,7 @@ func (tb *Table) lookUp(k kernel.NFTables, a *ledger.Account, r *ledger.Record, 
 // loadKeys enters what the kernel has of some keys of a set.
 func (tb *Table) loadKeys(k kernel.NFTables, id program.SetID, touched map[string]bool) (err error) {
 	keys := maps.Clone(touched)
-	delete(keys, tb.stampKey(id))
+	delete(keys, tb.stamps.key(id))
 	tb.Want.Each((*ledger.Account).Applied, func(a *ledger.Account, r *ledger.Record) {
 		if r.Set == id && keys[string(r.Key)] && err == nil {
 			delete(keys, string(r.Key))
@@ -247,7 +247,7 @@ func (tb *Table) loadSet(k kernel.NFTables, id program.SetID) error {
 	if err != nil {
 		return readError(id, err)
 	}
-	delete(has.elements, tb.stampKey(id))
+	delete(has.elements, tb.stamps.key(id))
 	tb.Want.Each((*ledger.Account).Applied, func(a *ledger.Account, r *ledger.Record) {
 		if r.Set != id {
 			return

@@ -102,23 +102,18 @@ func (r *tableRecheck) run(k kernel.NFTables, end time.Time) (done bool, err err
 		return false, err // the kernel's counts are right only when it has the transaction
 	}
 	if !r.listed {
-		return false, errors.Join(r.chooseLists(k), r.tb.loadSet(k, program.ServiceCIDRs), r.tb.loadSet(k, program.PodCIDRs),
+		was, err := k.SurveySets(r.tb.Family)
+		if err != nil {
+			return false, fmt.Errorf("read the sets of table %s %s: %w", r.tb.Family, program.TableName, err)
+		}
+		r.listed, r.lists = true, r.tb.miscounted(was, true) // these may have elements that nobody wants
+		return false, errors.Join(r.tb.loadSet(k, program.ServiceCIDRs), r.tb.loadSet(k, program.PodCIDRs),
 			r.tb.loadSet(k, program.NodePodCIDRs))
 	}
 	for len(r.lists) > 0 && err == nil && time.Now().Before(end) {
 		err = r.readList(k)
 	}
 	return len(r.lists) == 0, err
-}
-
-// chooseLists finds out which sets may have elements that nobody wants.
-func (r *tableRecheck) chooseLists(k kernel.NFTables) error {
-	was, err := k.SurveySets(r.tb.Family)
-	if err != nil {
-		return fmt.Errorf("read the sets of table %s %s: %w", r.tb.Family, program.TableName, err)
-	}
-	r.listed, r.lists = true, r.tb.miscounted(was, true)
-	return nil
 }
 
 // readList finds what nobody wants in the next part of a set.
@@ -164,7 +159,7 @@ func (tb *Table) Repair(w program.Writer, k kernel.NFTables, i *kernel.Interfere
 		return lost, err
 	}
 	tb.Owner.note(was, tb.keeps(was))
-	changed := !tb.Intact(was) || tb.isRetuned(was)
+	changed := !tb.Intact(was) || slices.ContainsFunc(tb.Defs[:], func(d program.Set) bool { return was.Retuned(&d) })
 	if changed {
 		tb.undoStructure(w, was)
 	}

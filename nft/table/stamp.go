@@ -40,19 +40,21 @@ func (s *stamps) write(w program.Writer, instance uint32, label string, whole bo
 
 // in reports whether the kernel's table has the stamp.
 func (s stamp) in(f program.Family, k kernel.NFTables) (bool, error) {
-	t := &program.Transaction{}
-	key := s.element(t, "")
-	_, found, err := k.Lookup(f, program.Generation, key.Key(t.Arena))
+	_, found, err := k.Lookup(f, program.Generation, s.key())
 	return found, err
 }
 
-// stampKey is the key of the stamp, if the set has the stamps.
-func (tb *Table) stampKey(id program.SetID) string {
+func (s stamp) key() []byte {
+	t := &program.Transaction{}
+	return s.element(t, "").Key(t.Arena)
+}
+
+// key is the key of the stamp in the kernel, if the set has the stamps.
+func (s *stamps) key(id program.SetID) string {
 	if id != program.Generation {
 		return ""
 	}
-	t := &program.Transaction{}
-	return string(tb.stamps.now.element(t, "").Key(t.Arena))
+	return string(s.now.key())
 }
 
 // ownership is who may change a table, and which flags it gets with that.

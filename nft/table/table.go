@@ -70,18 +70,6 @@ func (tb *Table) Guarded() {
 	tb.Counts.note(tb.Want)
 }
 
-// fingerprint names the rules and sets of a table, apart from elements and from which classes and groups of prefix lengths
-// there are, and the options of the program. It tells a reader of the listing whether two nodes, or two versions, run the
-// same program.
-func (tb *Table) fingerprint() string {
-	p, c := tb.Want.Program(), &tb.compiled
-	p.Lengths = 0
-	if c.fingerprint == "" || c.printed != p {
-		c.printed, c.fingerprint = p, p.Fingerprint(tb.Defs[:])
-	}
-	return c.fingerprint
-}
-
 // keeps reports whether the kernel's table can stay.
 func (tb *Table) keeps(found kernel.Existing) bool {
 	return found.Table && found.SameLayout && !tb.Owner.needsNewTable(found, tb.Want.HasAffinity())
@@ -236,7 +224,7 @@ func (ts Tables) WriteStamps(t *program.Transaction, instance uint32, all bool, 
 	for _, tb := range ts {
 		tb.stamps.coming = tb.stamps.now
 		if all || t.Concerns(tb.Family) {
-			tb.stamps.write(t.For(tb.Family), instance, tb.fingerprint(), whole[tb.Family.Index()])
+			tb.stamps.write(t.For(tb.Family), instance, tb.compiled.fingerprintOf(tb.Want.Program(), tb.Defs[:]), whole[tb.Family.Index()])
 		}
 	}
 }
