@@ -27,13 +27,14 @@ func ClaimNamespace(o Options) (Claim, error) {
 	if err != nil {
 		return Claim{}, err
 	}
-	if err := c.takeClaim(); err != nil {
+	claim := Claim{c}
+	if err := claim.take(); err != nil {
 		return Claim{}, errors.Join(err, c.Close())
 	}
-	return Claim{c}, nil
+	return claim, nil
 }
 
-func (c *Conn) takeClaim() error {
+func (c Claim) take() error {
 	const bind, unbind = 1, 2 // NFULNL_CFG_CMD_BIND and _UNBIND
 	refusal, err := c.configureLog(bind, claimGroup)
 	if errors.Is(refusal, unix.EPERM) && err == nil {
@@ -63,20 +64,20 @@ func (c Claim) Close() error {
 }
 
 // configureLog sends a command about a group of NFLOG. It returns the answer of the kernel.
-func (c *Conn) configureLog(command byte, group uint16) (refusal, err error) {
+func (c Claim) configureLog(command byte, group uint16) (refusal, err error) {
 	const configure, attribute = 1, 1 // NFULNL_MSG_CONFIG, NFULA_CFG_CMD
 	var w nlmsg.Writer
 	start := w.Begin(unix.NFNL_SUBSYS_ULOG<<8|configure, unix.NLM_F_ACK, unix.AF_UNSPEC, group)
 	w.Uint8(attribute, command)
 	w.End(start)
-	if err := c.Conn.Send(w.Buf); err != nil {
+	if err := c.conn.Conn.Send(w.Buf); err != nil {
 		return nil, err
 	}
-	m, err := c.Poll()
+	m, err := c.conn.Poll()
 	if err != nil {
 		return nil, err
 	}
-	c.Unread = false
+	c.conn.Unread = false
 	for m.Next() {
 		if answer, ok := m.Ack(); ok {
 			return answer.Err(), nil

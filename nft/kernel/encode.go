@@ -58,18 +58,6 @@ func (b *Batch) Finish() {
 	b.End(b.Begin(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
 }
 
-// trial writes a transaction that the kernel checks and then undoes: without its closing message, a batch is not
-// committed.
-func (b *Batch) trial(t *program.Transaction) error {
-	b.Start(t)
-	if err := b.Operations(t.Before); err != nil {
-		return err
-	}
-	b.Last = b.Seq
-	b.requestAnswer()
-	return nil
-}
-
 // Estimate is about how many bytes the messages take. The buffer gets this size at once: a buffer that grows in steps
 // would leave several times as much garbage.
 func Estimate(t *program.Transaction) int {

@@ -53,18 +53,18 @@ func (b *log) IsStamp(why *nlmsg.Ack) bool {
 }
 
 func (b *log) blameElement(t *program.Transaction, m MessageInfo, offset uint32) string {
-	verb, list := "add", t.Changes[m.Family.Index()][m.Set].Add
+	verb := "add"
 	if m.Deletion {
-		verb, list = "delete", t.Changes[m.Family.Index()][m.Set].Delete
+		verb = "delete"
 	}
 	defs := program.Program{Family: m.Family}.Sets()
 	d := &defs[m.Set]
 	what := fmt.Sprintf("%s element %s %s %s", verb, m.Family, program.TableName, d.Name)
-	i := b.refusedElement(m, offset)
-	if i < 0 || m.Element+i >= len(list) {
+	i, list := b.refusedElement(m, offset), m.Elements(t)
+	if i < 0 || i >= len(list) {
 		return what
 	}
-	return what + " { " + list[m.Element+i].Text(d, t.Arena) + " }"
+	return what + " { " + list[i].Text(d, t.Arena) + " }"
 }
 
 // Elements are the elements that the message is about.
@@ -77,7 +77,7 @@ func (m MessageInfo) Elements(t *program.Transaction) []program.Element {
 	return list[m.Element : m.Element+m.count]
 }
 
-// OffsetOf is the offset of an element in its message, the inverse of elementAt.
+// OffsetOf is the offset of an element in its message, the inverse of refusedElement.
 func (b *log) OffsetOf(m MessageInfo, element int) uint32 {
 	for e, i := b.elementList(m), 0; e.Next(); i++ {
 		if i == element {
@@ -85,16 +85,6 @@ func (b *log) OffsetOf(m MessageInfo, element int) uint32 {
 		}
 	}
 	return 0
-}
-
-// elementAt finds the element that begins at an offset of the message; -1: no element does.
-func (b *log) elementAt(m MessageInfo, offset uint32) int {
-	for e, i := b.elementList(m), 0; e.Next(); i++ {
-		if e.offset() == offset {
-			return i
-		}
-	}
-	return -1
 }
 
 func (b *log) elementList(m MessageInfo) elementList {
@@ -116,9 +106,9 @@ func (b *log) RefusedKey(why *nlmsg.Ack) (f program.Family, set program.SetID, k
 		if m.Seq != why.Seq || m.Operation != nil || m.Deletion {
 			continue
 		}
-		list, i := b.Tx.Changes[m.Family.Index()][m.Set].Add, b.refusedElement(m, why.Offset)
-		if i >= 0 && m.Element+i < len(list) {
-			key = list[m.Element+i].Key(b.Tx.Arena)
+		list, i := m.Elements(b.Tx), b.refusedElement(m, why.Offset)
+		if i >= 0 && i < len(list) {
+			key = list[i].Key(b.Tx.Arena)
 		}
 		return m.Family, m.Set, key
 	}
@@ -130,7 +120,12 @@ func (b *log) refusedElement(m MessageInfo, offset uint32) int {
 	if m.count == 1 {
 		return 0
 	}
-	return b.elementAt(m, offset)
+	for e, i := b.elementList(m), 0; e.Next(); i++ {
+		if e.offset() == offset {
+			return i
+		}
+	}
+	return -1
 }
 
 // Separate has each element of a message get a message of its own from now on. It reports whether there is the message.
@@ -172,15 +167,7 @@ const (
 	Unknown                 // the answer was lost, and the engine could not find out
 )
 
-func (o Outcome) String() string {
-	switch o {
-	case Applied:
-		return "applied"
-	case Rejected:
-		return "rejected"
-	}
-	return "unknown"
-}
+func (o Outcome) String() string { return [...]string{"applied", "rejected", "unknown"}[o] }
 
 // Send gives a batch to the kernel. The kernel processes it inside the system call, so all answers are there when the
 // call returns. Without any answer the outcome is unknown.
@@ -199,10 +186,9 @@ func (c *Conn) Send(b *Batch) (Outcome, *nlmsg.Ack, error) {
 // sendFailure is the outcome after a failed system call: Rejected for errors that occur before the kernel reads the
 // batch, Unknown for errors that may occur later.
 func sendFailure(err error) Outcome {
-	for _, before := range []error{unix.EMSGSIZE, unix.ENOMEM, unix.EPERM, unix.EACCES} {
-		if errors.Is(err, before) {
-			return Rejected
-		}
+	before := []error{unix.EMSGSIZE, unix.ENOMEM, unix.EPERM, unix.EACCES}
+	if slices.ContainsFunc(before, func(e error) bool { return errors.Is(err, e) }) {
+		return Rejected
 	}
 	return Unknown
 }

@@ -71,12 +71,8 @@ func TryFeatures(k NFTables, families []program.Family, list []program.Feature) 
 // lacking reports whether an error says that the kernel does not have something. All others may come from a kernel that
 // is short of memory, or from a process without rights.
 func lacking(err error) bool {
-	for _, lack := range []error{unix.ENOENT, unix.EOPNOTSUPP, unix.EINVAL, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT, unix.ENOSYS} {
-		if errors.Is(err, lack) {
-			return true
-		}
-	}
-	return false
+	lacks := []error{unix.ENOENT, unix.EOPNOTSUPP, unix.EINVAL, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT, unix.ENOSYS}
+	return slices.ContainsFunc(lacks, func(lack error) bool { return errors.Is(err, lack) })
 }
 
 func tableForTrial(f program.Family) program.Operation {
@@ -107,12 +103,16 @@ func try(t *program.Transaction, f program.Family, x *program.Feature, name stri
 	}
 }
 
-// sendTrial returns what the kernel refused, and why; nil: it took everything.
+// sendTrial sends a transaction that the kernel checks and then undoes: without its closing message, a batch is not committed. It
+// returns what the kernel refused, and why; nil: it took everything.
 func sendTrial(k NFTables, t *program.Transaction) error {
 	var b Batch
-	if err := b.trial(t); err != nil {
+	b.Start(t)
+	if err := b.Operations(t.Before); err != nil {
 		return err
 	}
+	b.Last = b.Seq
+	b.requestAnswer()
 	_, err := b.sendAlone(k, t)
 	return err
 }

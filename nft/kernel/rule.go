@@ -1,12 +1,9 @@
 package kernel
 
 import (
-	"encoding/binary"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
-	"github.com/verdict-proxy/verdict/nft/rule"
 )
 
 // expression is one expression of a rule, as the kernel lists it.
@@ -76,23 +73,18 @@ func natAction(e expression) string {
 
 // verdict reads an immediate verdict.
 func (r *RuleSummary) verdict(e expression) {
-	for v := e.data.Find(unix.NFTA_IMMEDIATE_DATA).Nested().Find(unix.NFTA_DATA_VERDICT).Nested(); v.Next(); {
-		switch v.Kind {
-		case unix.NFTA_VERDICT_CODE:
-			r.code(int32(v.Uint32()))
-		case unix.NFTA_VERDICT_CHAIN:
-			r.Jumps = append(r.Jumps, v.Text())
-		}
+	v := e.data.Find(unix.NFTA_IMMEDIATE_DATA).Nested().Find(unix.NFTA_DATA_VERDICT).Nested()
+	if chain := v.Find(unix.NFTA_VERDICT_CHAIN); chain.Value != nil {
+		r.Jumps = append(r.Jumps, chain.Text())
 	}
-}
-
-func (r *RuleSummary) code(code int32) {
-	switch code {
-	case VerdictAccept:
+	code := v.Find(unix.NFTA_VERDICT_CODE)
+	switch {
+	case code.Value == nil:
+	case code.Uint32() == VerdictAccept:
 		r.Action, r.Ends = "accept", true
-	case VerdictDrop:
+	case code.Uint32() == VerdictDrop:
 		r.Action, r.Ends = "drop", true
-	case unix.NFT_RETURN:
+	case int32(code.Uint32()) == unix.NFT_RETURN:
 		r.Ends = true
 	}
 }
@@ -106,13 +98,4 @@ func (r *RuleSummary) target(e expression) {
 	case "DNAT", "SNAT", "MASQUERADE", "REDIRECT":
 		r.Action, r.Ends = text, true
 	}
-}
-
-// readRuleDigest reads the digest from the user data of a rule; 0: another program wrote the rule.
-func readRuleDigest(udata []byte) uint64 {
-	b := findUserData(udata, rule.DigestType)
-	if len(b) != 8 {
-		return 0
-	}
-	return binary.NativeEndian.Uint64(b)
 }

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 
 	"golang.org/x/sys/unix"
@@ -129,28 +130,20 @@ func (was *Existing) addTable(a nlmsg.Attributes) {
 func (was Existing) isOf(table string) bool { return table == cmp.Or(was.Named, program.TableName) }
 
 func (was Existing) addChain(a nlmsg.Attributes) {
-	table, name, drops := "", "", false
-	var is program.ChainShape
-	for a.Next() {
-		switch a.Kind {
-		case unix.NFTA_CHAIN_TABLE:
-			table = a.Text()
-		case unix.NFTA_CHAIN_NAME:
-			name = a.Text()
-		case unix.NFTA_CHAIN_TYPE:
-			is.Kind = a.Text()
-		case unix.NFTA_CHAIN_HOOK:
-			is.Hook, is.Priority = DecodeHook(a.Nested())
-		case unix.NFTA_CHAIN_POLICY:
-			drops = a.Uint32() == VerdictDrop
-		}
+	if !was.isOf(a.Find(unix.NFTA_CHAIN_TABLE).Text()) {
+		return
 	}
-	if was.isOf(table) {
-		was.Chains[name] = is
-		if drops {
-			was.Dropping[name] = true
-		}
+	name, is := a.Find(unix.NFTA_CHAIN_NAME).Text(), program.ChainShape{Kind: a.Find(unix.NFTA_CHAIN_TYPE).Text()}
+	is.Hook, is.Priority = DecodeHook(a.Find(unix.NFTA_CHAIN_HOOK).Nested())
+	if was.Chains[name] = is; PolicyDrops(a) {
+		was.Dropping[name] = true
 	}
+}
+
+// PolicyDrops reports whether a chain drops what no rule accepts.
+func PolicyDrops(chain nlmsg.Attributes) bool {
+	policy := chain.Find(unix.NFTA_CHAIN_POLICY)
+	return policy.Value != nil && policy.Uint32() == VerdictDrop
 }
 
 func DecodeHook(a nlmsg.Attributes) (hook, priority uint32) {
@@ -158,37 +151,26 @@ func DecodeHook(a nlmsg.Attributes) (hook, priority uint32) {
 }
 
 func (was Existing) addSet(a nlmsg.Attributes) {
-	table, name, count := "", "", -1
-	var is program.SetShape
-	for a.Next() {
-		switch a.Kind {
-		case SetCountAttribute:
-			count = int(a.Uint32())
-		case unix.NFTA_SET_TABLE:
-			table = a.Text()
-		case unix.NFTA_SET_NAME:
-			name = a.Text()
-		case unix.NFTA_SET_USERDATA:
-			is.UserData = string(a.Value)
-		case setExpr:
-			readElementExpr(a.Nested(), &is)
-		case setExprs:
-			for list := a.Nested(); list.Next(); {
-				readElementExpr(list.Nested(), &is)
-			}
-		case unix.NFTA_SET_DESC:
-			is.Size = a.Nested().Find(unix.NFTA_SET_DESC_SIZE).Uint32()
-		case unix.NFTA_SET_TIMEOUT:
-			is.Timeout = a.Uint64()
-		default:
-			readSetNumber(a, &is)
-		}
+	is := program.SetShape{
+		Flags: a.Find(unix.NFTA_SET_FLAGS).Uint32(), KeyType: a.Find(unix.NFTA_SET_KEY_TYPE).Uint32(),
+		KeyLen: a.Find(unix.NFTA_SET_KEY_LEN).Uint32(), DataType: a.Find(unix.NFTA_SET_DATA_TYPE).Uint32(),
+		DataLen: a.Find(unix.NFTA_SET_DATA_LEN).Uint32(), UserData: string(a.Find(unix.NFTA_SET_USERDATA).Value),
+		Tuning: program.Tuning{
+			Size:    a.Find(unix.NFTA_SET_DESC).Nested().Find(unix.NFTA_SET_DESC_SIZE).Uint32(),
+			Timeout: a.Find(unix.NFTA_SET_TIMEOUT).Uint64(), GcInterval: a.Find(unix.NFTA_SET_GC_INTERVAL).Uint32(),
+		},
 	}
-	if table == program.TableName && is.Flags&unix.NFT_SET_ANONYMOUS == 0 {
-		was.Sets[name] = is
-		if count >= 0 {
-			was.Counts[name] = count
-		}
+	if a.Find(unix.NFTA_SET_TABLE).Text() != program.TableName || is.Flags&unix.NFT_SET_ANONYMOUS != 0 {
+		return
+	}
+	readElementExpr(a.Find(setExpr).Nested(), &is)
+	for list := a.Find(setExprs).Nested(); list.Next(); {
+		readElementExpr(list.Nested(), &is)
+	}
+	name := a.Find(unix.NFTA_SET_NAME).Text()
+	was.Sets[name] = is
+	if count := a.Find(SetCountAttribute); count.Value != nil {
+		was.Counts[name] = int(count.Uint32())
 	}
 }
 
@@ -201,23 +183,6 @@ func readElementExpr(e nlmsg.Attributes, is *program.SetShape) {
 	}
 }
 
-func readSetNumber(a nlmsg.Attributes, s *program.SetShape) {
-	switch a.Kind {
-	case unix.NFTA_SET_FLAGS:
-		s.Flags = a.Uint32()
-	case unix.NFTA_SET_KEY_TYPE:
-		s.KeyType = a.Uint32()
-	case unix.NFTA_SET_KEY_LEN:
-		s.KeyLen = a.Uint32()
-	case unix.NFTA_SET_DATA_TYPE:
-		s.DataType = a.Uint32()
-	case unix.NFTA_SET_DATA_LEN:
-		s.DataLen = a.Uint32()
-	case unix.NFTA_SET_GC_INTERVAL:
-		s.GcInterval = a.Uint32()
-	}
-}
-
 // addRule notes one of the rules that the kernel has.
 func (was Existing) addRule(a nlmsg.Attributes) {
 	if !was.isOf(a.Find(unix.NFTA_RULE_TABLE).Text()) {
@@ -225,6 +190,10 @@ func (was Existing) addRule(a nlmsg.Attributes) {
 	}
 	chain := a.Find(unix.NFTA_RULE_CHAIN).Text()
 	s := was.Rules[chain]
-	s.Add(readRuleDigest(a.Find(unix.NFTA_RULE_USERDATA).Value), DecodeOtherRule(a).Jumps)
+	var digest uint64 // 0: another program wrote the rule
+	if b := findUserData(a.Find(unix.NFTA_RULE_USERDATA).Value, rule.DigestType); len(b) == 8 {
+		digest = binary.NativeEndian.Uint64(b)
+	}
+	s.Add(digest, DecodeOtherRule(a).Jumps)
 	was.Rules[chain] = s
 }

@@ -184,7 +184,8 @@ func (w *Watcher) read(m nlmsg.Messages) (i Interference, complete bool) {
 			w.pending.event(kind, program.Family(m.Body[0]), m.Attributes())
 			continue
 		}
-		w.pending.author(m.Attributes())
+		author := m.Attributes()
+		w.pending.PID, w.pending.Process = int(author.Find(genProcPID).Uint32()), author.Find(genProcName).Text()
 		i, complete, w.pending = w.pending, true, Interference{}
 	}
 	return i, complete
@@ -203,25 +204,14 @@ const (
 // event notes a change of our tables. In all events, attribute 1 names the table, and in those of sets attribute 2 names
 // the set.
 func (i *Interference) event(kind uint16, f program.Family, a nlmsg.Attributes) {
-	table, second := "", ""
-	var elements nlmsg.Attributes
-	for a.Next() {
-		switch a.Kind {
-		case 1:
-			table = a.Text()
-		case 2:
-			second = a.Text()
-		case unix.NFTA_SET_ELEM_LIST_ELEMENTS:
-			elements = a.Nested()
-		}
-	}
+	table, second := a.Find(1).Text(), a.Find(2).Text()
 	i.Guard = i.Guard || f == program.IPv4 && table == program.LoopbackTableName
 	if table != program.TableName || f != program.IPv4 && f != program.IPv6 {
 		return
 	}
 	switch kind {
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM, msgDestroySetElements:
-		i.elementEvent(f, second, elements)
+		i.elementEvent(f, second, a.Find(unix.NFTA_SET_ELEM_LIST_ELEMENTS).Nested())
 	default:
 		i.structureEvent(kind, second)
 	}
@@ -255,16 +245,5 @@ func (i *Interference) elementEvent(f program.Family, name string, elements nlms
 		}
 	default:
 		i.Structure = true
-	}
-}
-
-func (i *Interference) author(a nlmsg.Attributes) {
-	for a.Next() {
-		switch a.Kind {
-		case genProcPID:
-			i.PID = int(a.Uint32())
-		case genProcName:
-			i.Process = a.Text()
-		}
 	}
 }
