@@ -47,7 +47,12 @@ func (c *Claims) Release(n state.Name) (replan []state.Name) {
 func (c *Claims) register(n state.Name, created int64, want []claim) uint32 {
 	id, known := c.ids[n]
 	if !known {
-		id = c.newID()
+		if last := len(c.free) - 1; last >= 0 {
+			id, c.free = c.free[last], c.free[:last]
+		} else {
+			id = uint32(len(c.claimants))
+			c.claimants = append(c.claimants, claimant{})
+		}
 		c.ids[n] = id
 		c.claimants[id] = claimant{Name: n, created: created}
 	}
@@ -58,16 +63,6 @@ func (c *Claims) register(n state.Name, created int64, want []claim) uint32 {
 	}
 	c.update(id, want)
 	return id
-}
-
-func (c *Claims) newID() uint32 {
-	if last := len(c.free) - 1; last >= 0 {
-		id := c.free[last]
-		c.free = c.free[:last]
-		return id
-	}
-	c.claimants = append(c.claimants, claimant{})
-	return uint32(len(c.claimants) - 1)
 }
 
 // update replaces the sorted list of claims of a Service.
@@ -129,7 +124,7 @@ func compareHeads(a, b []claim) int {
 
 func (c *Claims) claim(id uint32, want claim) {
 	if want.besideNodePort() {
-		c.standBeside(id, want.key)
+		c.standBeside(id, want.key, 1)
 		return
 	}
 	k, own := want.key, newBid(id, want.rank)
@@ -158,7 +153,7 @@ func (c *Claims) wait(b bid, k key) {
 func (c *Claims) withdraw(id uint32, given claim) {
 	c.block(blockedKey{id, given.key}, key{}, false)
 	if given.besideNodePort() {
-		c.leaveBeside(id, given.key)
+		c.standBeside(id, given.key, -1)
 		return
 	}
 	overlap{c, id, given}.replanLosers()
@@ -195,24 +190,18 @@ func (c *Claims) stopWaiting(b bid, k key) {
 	}
 }
 
-// standBeside records that a frontend of the Service stands beside a node port.
-func (c *Claims) standBeside(id uint32, k key) {
-	if insert(c.beside.ids, k, id); k.end != 0 {
-		insert(c.beside.served, k, id)
-		c.noteRange(k, 1)
+// standBeside records that a frontend of the Service stands beside a node port (1), or does so no more (-1).
+func (c *Claims) standBeside(id uint32, k key, more int) {
+	change := insert[key, uint32]
+	if more < 0 {
+		change = remove[key, uint32]
+	}
+	if change(c.beside.ids, k, id); k.end != 0 {
+		change(c.beside.served, k, id)
+		c.noteRange(k, more)
 	}
 	if _, taken := c.holders[k]; taken {
-		c.claimants[id].missing++
-	}
-}
-
-func (c *Claims) leaveBeside(id uint32, k key) {
-	if remove(c.beside.ids, k, id); k.end != 0 {
-		remove(c.beside.served, k, id)
-		c.noteRange(k, -1)
-	}
-	if _, taken := c.holders[k]; taken {
-		c.claimants[id].missing--
+		c.claimants[id].missing += more
 	}
 }
 

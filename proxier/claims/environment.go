@@ -81,7 +81,10 @@ func (c *Claims) spareHost(p *plan.Service) []state.Problem {
 	for i := range p.Ports {
 		for j := range p.Ports[i].Frontends {
 			fe := &p.Ports[i].Frontends[j]
-			if fe.Kind != plan.ClusterIP || !c.atHost(fe.Addr) {
+			if fe.Kind != plan.ClusterIP {
+				continue
+			}
+			if _, atHost := slices.BinarySearchFunc(c.host, fe.Addr, netip.Addr.Compare); !atHost {
 				continue
 			}
 			fe.ClusterIP, fe.Masquerade = false, serviceport.MasqueradeAlways
@@ -93,11 +96,6 @@ func (c *Claims) spareHost(p *plan.Service) []state.Problem {
 		}
 	}
 	return found.Problems()
-}
-
-func (c *Claims) atHost(a netip.Addr) bool {
-	_, found := slices.BinarySearchFunc(c.host, a, netip.Addr.Compare)
-	return found
 }
 
 // kept is what external addresses must not take, even where nobody else asks for the port: it is kept for others.

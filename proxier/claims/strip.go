@@ -62,17 +62,14 @@ func (c *Claims) strip(p *plan.Service, id uint32) []state.Problem {
 			return s.refuses(want, field) || s.hides(want, field) || s.isKept(port, &fe)
 		})
 	}
-	if p.HealthCheck != nil && s.refusesAny(healthCheckKeys(p.HealthCheck.NodePort)) {
-		p.HealthCheck = nil
+	if check := p.HealthCheck; check != nil {
+		for _, k := range healthCheckKeys(check.NodePort) {
+			if s.refuses(claim{key: k}, "spec.healthCheckNodePort") {
+				p.HealthCheck = nil
+			}
+		}
 	}
 	return s.lost.Problems()
-}
-
-func (s *stripper) refusesAny(keys [2]key) (refused bool) {
-	for _, k := range keys {
-		refused = s.refuses(claim{key: k}, "spec.healthCheckNodePort") || refused
-	}
-	return refused
 }
 
 // refuses reports whether the plan must lose a frontend. If so, it records why.
