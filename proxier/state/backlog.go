@@ -130,6 +130,14 @@ func (b *backlog) PlanAgain(n Name) {
 	b.touch(n, healthChanged)
 }
 
+// changeEnv changes the Environment.
+func (b *backlog) changeEnv(change func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change()
+	b.touchEnv()
+}
+
 // touchEnv marks the Environment as changed. The caller holds mu.
 func (b *backlog) touchEnv() {
 	b.revision++

@@ -101,7 +101,11 @@ func (q *Turns[V]) Push(namespace string, v V) {
 // Pop takes a value of the namespace whose turn it is. It returns false if there is none.
 func (q *Turns[V]) Pop() (namespace string, v V, ok bool) {
 	for !q.Empty() {
-		namespace = q.next()
+		from := &q.fresh // there is a namespace in one of both as long as values wait
+		if len(q.fresh) == 0 {
+			from = &q.turns
+		}
+		namespace, *from = (*from)[0], (*from)[1:]
 		if q.misses(namespace) {
 			q.turns = append(q.turns, namespace)
 			continue
@@ -113,32 +117,17 @@ func (q *Turns[V]) Pop() (namespace string, v V, ok bool) {
 		}
 		q.turns = append(q.turns, namespace)
 		q.keep(namespace, waiting[1:])
-		if q.Empty() {
-			q.rest()
+		if q.Empty() { // who had turns is forgotten
+			if max(q.peak, len(q.listed)) > longQueue {
+				q.listed, q.waiting = map[string]bool{}, map[string][]V{}
+			}
+			clear(q.listed)
+			clear(q.owed)
+			q.fresh, q.turns, q.peak = nil, nil, 0
 		}
 		return namespace, waiting[0], true
 	}
 	return "", v, false
-}
-
-// rest forgets who had turns, because nothing waits.
-func (q *Turns[V]) rest() {
-	if max(q.peak, len(q.listed)) > longQueue {
-		q.listed, q.waiting = map[string]bool{}, map[string][]V{}
-	}
-	clear(q.listed)
-	clear(q.owed)
-	q.fresh, q.turns, q.peak = nil, nil, 0
-}
-
-// next takes the namespace whose turn it is. There is one as long as values wait.
-func (q *Turns[V]) next() (namespace string) {
-	from := &q.fresh
-	if len(q.fresh) == 0 {
-		from = &q.turns
-	}
-	namespace, *from = (*from)[0], (*from)[1:]
-	return namespace
 }
 
 // keep leaves a namespace all of its values but one.

@@ -103,7 +103,7 @@ func changeOf(before, now int) changeKinds {
 // touchMembers marks a Service as changed whose slices changed. The caller holds mu.
 func (s *Store) touchMembers(service Name, kind changeKinds) {
 	s.touch(service, kind)
-	if service != apiServer() {
+	if service != APIServer() {
 		return
 	}
 	if list := endpointsOf(s.members[service]); !slices.Equal(list, s.env.APIServers) {
@@ -208,17 +208,16 @@ func (s *Store) ProblemsOf(o Object) []Problem {
 
 // SetNode replaces this node's Node object. Nil means that there is none.
 func (s *Store) SetNode(n *Node, problems []Problem) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.env.Node != nil {
-		// The problems of the previous Node go with it.
-		s.problems.set("Node", Name{Name: s.env.Node.Name}, nil)
-	}
-	if n != nil {
-		s.problems.set("Node", Name{Name: n.Name}, problems)
-	}
-	s.env.Node = n
-	s.touchEnv()
+	s.changeEnv(func() {
+		if s.env.Node != nil {
+			// The problems of the previous Node go with it.
+			s.problems.set("Node", Name{Name: s.env.Node.Name}, nil)
+		}
+		if n != nil {
+			s.problems.set("Node", Name{Name: n.Name}, problems)
+		}
+		s.env.Node = n
+	})
 }
 
 // SetServiceCIDRs replaces the ranges from which the API server allocates cluster IPs.
@@ -268,27 +267,13 @@ const (
 )
 
 // SetDrain records how far this node has stopped serving.
-func (s *Store) SetDrain(d Drain) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.env.Drain = d
-	s.touchEnv()
-}
+func (s *Store) SetDrain(d Drain) { s.changeEnv(func() { s.env.Drain = d }) }
 
 // SetLeaving records why this node is about to go, although its Node object does not say so.
-func (s *Store) SetLeaving(because string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.env.Leaving = because
-	s.touchEnv()
-}
+func (s *Store) SetLeaving(because string) { s.changeEnv(func() { s.env.Leaving = because }) }
 
 // SettingsChanged records that settings have changed, of which planning makes its environment.
-func (s *Store) SettingsChanged() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.touchEnv()
-}
+func (s *Store) SettingsChanged() { s.changeEnv(func() {}) }
 
 // Environment is everything that planning needs besides Services and slices.
 type Environment struct {

@@ -23,11 +23,11 @@ func (n Name) String() string { return n.Namespace + "/" + n.Name }
 // SystemNamespace has the Services of those who run the cluster.
 const SystemNamespace = "kube-system"
 
-// apiServer is the Service whose endpoints are the API servers.
-func apiServer() Name { return Name{Namespace: "default", Name: "kubernetes"} }
+// APIServer is the Service whose endpoints are the API servers.
+func APIServer() Name { return Name{Namespace: "default", Name: "kubernetes"} }
 
 // OfCluster reports whether a Service belongs to the cluster itself: DNS and the API servers are what all else needs.
-func (n Name) OfCluster() bool { return n.Namespace == SystemNamespace || n == apiServer() }
+func (n Name) OfCluster() bool { return n.Namespace == SystemNamespace || n == APIServer() }
 
 // Compare orders names by namespace, then by name.
 func (n Name) Compare(other Name) int {

@@ -24,9 +24,6 @@ import (
 //
 // So a real cluster that has lost all its objects loses its rules as well: as soon as it has the Service again, its
 // lists are confirmed. Other resources than Services and EndpointSlices carry no rules.
-func apiServerService() state.Name {
-	return state.Name{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
-}
 
 // newServerWait is how long the start waits for the Service default/kubernetes. Servers that only look like those of
 // Kubernetes may not have it.
@@ -52,11 +49,11 @@ func (p *plausibility) check(ctx context.Context, r resource) error {
 	if r.name != resourceServices && r.name != resourceSlices {
 		return nil
 	}
-	known, _ := p.store.Service(apiServerService())
+	name := state.APIServer()
+	known, _ := p.store.Service(name)
 	if known == nil && (p.wait == 0 || !r.first.waits()) {
 		return nil // it was deleted, or the server never had it
 	}
-	name := apiServerService()
 	only := fields.OneTermEqualSelector("metadata.name", name.Name).String()
 	list, err := p.client.CoreV1().Services(name.Namespace).List(ctx, metav1.ListOptions{FieldSelector: only})
 	if err != nil {
