@@ -299,7 +299,15 @@ func (e *Engine) announce() []Failure {
 	if err != nil {
 		return nil // look has said so
 	}
-	e.noteCarrier(carrier{on.index, on.ups})
+	// If the link got its carrier, all addresses are announced again: what was sent without one is lost, and a switch may have
+	// forgotten where they are.
+	now := carrier{on.index, on.ups}
+	if e.host.carrier.link == now.link && e.host.carrier != now {
+		for a := range e.held {
+			e.announcing[a] = announcements
+		}
+	}
+	e.host.carrier = now
 	switch {
 	case len(e.announcing) == 0:
 		return nil
@@ -325,17 +333,6 @@ func (e *Engine) announce() []Failure {
 		clear(e.announcing)
 	}
 	return []Failure{f}
-}
-
-// noteCarrier has all addresses announced again if the link got its carrier: what was sent without one is lost, and a switch
-// may have forgotten where they are.
-func (e *Engine) noteCarrier(now carrier) {
-	if e.host.carrier.link == now.link && e.host.carrier != now {
-		for a := range e.held {
-			e.announcing[a] = announcements
-		}
-	}
-	e.host.carrier = now
 }
 
 func (e *Engine) failure(a netip.Addr, err error) Failure {

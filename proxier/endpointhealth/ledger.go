@@ -104,12 +104,6 @@ func (l *ledger) publishOne(name state.Name, now time.Time) {
 	l.Store.SetHealth(name, is.published)
 }
 
-// reaches is for the detector.
-func (l *ledger) reaches(s *checks.Suspect) bool {
-	is := l.services[s.Service]
-	return is == nil || is.Reaches(s)
-}
-
 // update finds out the health of a Service, and reports whether it has changed.
 func (l *ledger) update(is *watched, now time.Time) bool {
 	health := l.checks.Health(&is.Pool, is.published, now)

@@ -47,7 +47,11 @@ func New(o Options) *Monitor {
 		walker: &walker{permit: granted, sought: report.Lately{}, wanted: map[string]bool{}},
 	}
 	m.checks = checks.NewDetector(checks.Options{
-		Terms: termsOf(&o), Jitter: rand.Float64, Changed: m.ledger.touch, Doubt: m.walker.wantSiblings, Reaches: m.ledger.reaches,
+		Terms: termsOf(&o), Jitter: rand.Float64, Changed: m.ledger.touch, Doubt: m.walker.wantSiblings,
+		Reaches: func(s *checks.Suspect) bool {
+			is := m.ledger.services[s.Service]
+			return is == nil || is.Reaches(s)
+		},
 		Note: func(n checks.Note) { m.report.Notes = append(m.report.Notes, n) },
 	})
 	m.ledger.checks = m.checks

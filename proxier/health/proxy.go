@@ -3,7 +3,6 @@ package health
 import (
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -190,11 +189,7 @@ func (p *Proxy) answer(w http.ResponseWriter, path string, s status) {
 		s.LastUpdated = s.CurrentTime
 	}
 	writeHeaders(w)
-	body, err := json.Marshal(s)
-	if err != nil {
-		// Marshal fails only for a year above 9999. The code of the answer is still right.
-		body = []byte(`{"error":` + strconv.Quote(err.Error()) + `}`)
-	}
+	body, _ := json.Marshal(s) // fails only for a year above 9999; the code of the answer is still right
 	w.WriteHeader(code)
 	_, _ = w.Write(body) // fails only if the client has gone, and then there is no one to report it to
 	if p.options.Answered != nil {

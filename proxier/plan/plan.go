@@ -129,7 +129,11 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 	if external || !p.svc.InternalLocal {
 		cluster = p.candidates.choose(0)
 		port.Cluster = p.candidates.pool(family, cluster, &p.room)
-		p.returnHere(port.Cluster)
+		// If replies return through this node, endpoints do not get a reply to a connection of their own that leads back to
+		// themselves, wherever they are.
+		for i := range port.Cluster {
+			port.Cluster[i].Local = port.Cluster[i].Local || p.svc.KeepsSources
+		}
 	}
 	if p.svc.InternalLocal || external && p.svc.ExternalLocal {
 		near = p.candidates.choose(local)
@@ -168,14 +172,6 @@ func (p *Planner) keep(port *Port) {
 		if list := p.candidates.keeping(0, port.Family, &p.room); p.room.cut.Elements == 0 {
 			port.Serving, port.Resets = list, true
 		}
-	}
-}
-
-// returnHere marks the endpoints of a Service whose replies return through this node: wherever they are, they do not get a
-// reply to a connection of their own that leads back to themselves.
-func (p *Planner) returnHere(pool []serviceport.Endpoint) {
-	for i := range pool {
-		pool[i].Local = pool[i].Local || p.svc.KeepsSources
 	}
 }
 

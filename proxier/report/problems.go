@@ -164,7 +164,12 @@ func NewLines(log *slog.Logger, limit int) Lines {
 // is left out.
 func (l *Lines) MayWrite(namespace string, now time.Time) bool {
 	if now.Sub(l.minute) >= time.Minute {
-		l.endMinute(now)
+		for namespace, n := range l.written {
+			if n > l.limit {
+				l.log.Warn("lines about the objects of one namespace were not logged", "namespace", namespace, "lines", n-l.limit)
+			}
+		}
+		l.written, l.minute = map[string]int{}, now
 	}
 	l.written[namespace]++
 	if l.written[namespace] == l.limit+1 {
@@ -172,14 +177,4 @@ func (l *Lines) MayWrite(namespace string, now time.Time) bool {
 			"namespace", namespace, "limit", l.limit, "flag", "--max-namespace-log-lines")
 	}
 	return l.written[namespace] <= l.limit
-}
-
-// endMinute logs how many lines were left out, and begins another minute.
-func (l *Lines) endMinute(now time.Time) {
-	for namespace, n := range l.written {
-		if n > l.limit {
-			l.log.Warn("lines about the objects of one namespace were not logged", "namespace", namespace, "lines", n-l.limit)
-		}
-	}
-	l.written, l.minute = map[string]int{}, now
 }
