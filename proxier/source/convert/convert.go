@@ -143,16 +143,14 @@ func (f *findings) bounded(values map[string]string, key string, a *state.Annota
 		return ""
 	}
 	value = strings.TrimSpace(value)
+	notInWord := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_,. ", r)
+	}
 	if !a.Text && strings.ContainsFunc(value, notInWord) {
 		f.Add(state.AnnotationField(key), "%s has characters that no value has: the annotation is ignored", state.Quote(value))
 		return ""
 	}
 	return value
-}
-
-// notInWord reports whether a character occurs in no value that is a word or a list of words.
-func notInWord(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_,. ", r)
 }
 
 func Indexed(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }

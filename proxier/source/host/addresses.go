@@ -162,7 +162,7 @@ const KubeProxyDevice = "kube-ipvs0"
 // well: the host has them only until Verdict has taken over from kube-proxy. Nor are those that Verdict has added for
 // frontends addresses of the host.
 func List() ([]netip.Addr, error) {
-	except, err := indexOf(KubeProxyDevice)
+	except, err := FindKubeProxyDevice()
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func List() ([]netip.Addr, error) {
 	}
 	addrs := make([]netip.Addr, 0, len(list))
 	for _, entry := range list {
-		if !entry.Addr.IsMulticast() && entry.Link != except && !entry.Ours {
+		if !entry.Addr.IsMulticast() && (except == nil || entry.Link != except.Attrs().Index) && !entry.Ours {
 			addrs = append(addrs, entry.Addr)
 		}
 	}
@@ -180,14 +180,14 @@ func List() ([]netip.Addr, error) {
 	return slices.Compact(addrs), nil
 }
 
-// indexOf returns the number of a device. It is -1 if there is no such device.
-func indexOf(device string) (int, error) {
-	link, err := netlink.LinkByName(device)
+// FindKubeProxyDevice returns nil if there is no such device.
+func FindKubeProxyDevice() (netlink.Link, error) {
+	link, err := netlink.LinkByName(KubeProxyDevice)
 	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
-		return -1, nil
+		return nil, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("look for the device %s: %w", device, err)
+		return nil, fmt.Errorf("look for the device %s: %w", KubeProxyDevice, err)
 	}
-	return link.Attrs().Index, nil
+	return link, nil
 }

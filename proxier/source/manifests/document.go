@@ -62,28 +62,14 @@ func readYAML(part document) ([]document, []fault) {
 	if err != nil {
 		return nil, []fault{yamlFault(part, err)}
 	}
-	before := leading(part.json)
-	return []document{{line: part.line + before, json: converted, text: after(part.json, before)}}, nil
-}
-
-// leading counts the lines before the first line with content.
-func leading(part []byte) int {
-	n := 0
-	for line := range bytes.Lines(part) {
+	text, before := part.json, 0
+	for line := range bytes.Lines(part.json) { // those before the first one with content
 		if !blank(line) {
 			break
 		}
-		n++
+		text, before = text[len(line):], before+1
 	}
-	return n
-}
-
-// after returns a text without its first lines.
-func after(text []byte, lines int) []byte {
-	for range lines {
-		text = text[bytes.IndexByte(text, '\n')+1:]
-	}
-	return text
+	return []document{{line: part.line + before, json: converted, text: text}}, nil
 }
 
 // yamlFault takes the line number from a message such as "yaml: line 3: did not find expected key". The parser reports
@@ -114,31 +100,22 @@ func yamlFault(part document, err error) fault {
 // splitYAML splits at the lines that begin with "---". It skips parts without content.
 func splitYAML(data []byte) []document {
 	var parts []document
-	start, line, first := 0, 0, 1
+	start, at, line, first := 0, 0, 0, 1
 	cut := func(end int) {
 		if part := data[start:end]; !blank(part) {
 			parts = append(parts, document{line: first, json: part})
 		}
 	}
-	for at := 0; at < len(data); {
+	for text := range bytes.Lines(data) {
 		line++
-		end := at + len(data[at:])
-		if n := bytes.IndexByte(data[at:], '\n'); n >= 0 {
-			end = at + n + 1
-		}
-		if separator(data[at:end]) {
+		if rest, ok := bytes.CutPrefix(text, []byte("---")); ok && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0) {
 			cut(at)
 			start, first = at+len("---"), line // the rest of the line belongs to the next document
 		}
-		at = end
+		at += len(text)
 	}
 	cut(len(data))
 	return parts
-}
-
-func separator(line []byte) bool {
-	rest, ok := bytes.CutPrefix(line, []byte("---"))
-	return ok && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0)
 }
 
 // blank reports whether a part has only white space, comments and directives.
@@ -170,19 +147,15 @@ func splitJSON(data []byte, firstLine int) ([]document, []fault) {
 			return good, nil
 		}
 		if err != nil {
-			return good, []fault{{line: lineAt(jsonOffset(err, len(data))), text: err.Error()}}
+			at := int64(len(data)) // an error without an offset is an unexpected end of the data
+			if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+				at = syntax.Offset
+			}
+			return good, []fault{{line: lineAt(at), text: err.Error()}}
 		}
 		space := len(data[offset:]) - len(bytes.TrimLeft(data[offset:], " \t\r\n"))
 		good = append(good, document{line: lineAt(offset + int64(space)), json: raw})
 	}
-}
-
-// jsonOffset returns the offset of a JSON error. An error without an offset is an unexpected end of the data.
-func jsonOffset(err error, length int) int64 {
-	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return syntax.Offset
-	}
-	return int64(length)
 }
 
 func (f fault) String() string { return fmt.Sprintf("line %d: %s", f.line, f.text) }

@@ -102,7 +102,11 @@ func (m *Source) scan() error {
 	changed := false
 	for name := range m.files {
 		if _, found := slices.BinarySearch(names, name); !found {
-			m.forget(name)
+			delete(m.files, name) // apply removes its objects
+			if m.copied {
+				_ = os.Remove(filepath.Join(m.Copies, name)) // there is none of a file that always had a fault
+			}
+			m.Store.SetProblems(convert.KindFile, fileName(name), nil)
 			changed = true
 		}
 	}
@@ -181,15 +185,6 @@ func (m *Source) isFile(e fs.DirEntry) bool {
 		return !errors.Is(err, fs.ErrNotExist)
 	}
 	return info.Mode().IsRegular()
-}
-
-// forget drops a file that is gone. The next apply removes its objects.
-func (m *Source) forget(name string) {
-	delete(m.files, name)
-	if m.copied {
-		_ = os.Remove(filepath.Join(m.Copies, name)) // there is none of a file that always had a fault
-	}
-	m.Store.SetProblems(convert.KindFile, fileName(name), nil)
 }
 
 // refresh reads a file again if it may have changed. It reports whether the content changed.

@@ -17,7 +17,11 @@ func (f *faults) validate(lb *LoadBalancer) {
 	}
 	f.validatePorts(lb)
 	f.validateEndpoints(lb)
-	f.validateFlags(&lb.Spec.Balancing)
+	for i, flag := range lb.Spec.SchedulerFlags { // they begin with the name of their scheduler
+		if of, _, _ := strings.Cut(flag, "-"); of != lb.Spec.Scheduler {
+			f.add(fmt.Sprintf("spec.schedulerFlags[%d]", i), "%s: expected spec.scheduler to be %s", flag, of)
+		}
+	}
 }
 
 // unique adds a fault if there was an equal key before.
@@ -92,15 +96,6 @@ func (f *faults) validateLoop(lb *LoadBalancer, e *Endpoint, at string, same int
 
 // target returns the port of an endpoint, which may have one of its own.
 func (p *Port) target(own uint16) uint16 { return cmp.Or(own, p.TargetPort, p.Port.First) }
-
-// validateFlags: the flags of a scheduler begin with its name.
-func (f *faults) validateFlags(b *Balancing) {
-	for i, flag := range b.SchedulerFlags {
-		if of, _, _ := strings.Cut(flag, "-"); of != b.Scheduler {
-			f.add(fmt.Sprintf("spec.schedulerFlags[%d]", i), "%s: expected spec.scheduler to be %s", flag, of)
-		}
-	}
-}
 
 func (p *Port) protocols() []string {
 	if len(p.Protocols) == 0 {

@@ -115,19 +115,17 @@ func New(store *state.Store) *Sinks {
 	}
 	s.Services.set, s.Services.remove = store.SetService, store.DeleteService
 	s.Slices.set, s.Slices.remove = store.SetSlice, store.DeleteSlice
-	s.Slices.equal = equalSlices
+	// It ignores the trigger time: a slice that was written again without a change needs no pass, so there is no latency to measure
+	// from its trigger.
+	s.Slices.equal = func(a, b *state.Slice) bool {
+		x, y := *a, *b
+		x.Trigger, y.Trigger = time.Time{}, time.Time{}
+		return reflect.DeepEqual(&x, &y)
+	}
 	s.Nodes.set, s.Nodes.remove = store.SetNode, func(state.Name) { store.SetNode(nil, nil) }
 	joined := &rangeSet{store: store, byName: map[string][]netip.Prefix{}}
 	s.ServiceCIDRs.set, s.ServiceCIDRs.remove = joined.set, joined.remove
 	return s
-}
-
-// equalSlices ignores the trigger time. A slice that was written again without a change needs no pass, so there is no
-// latency to measure from its trigger.
-func equalSlices(a, b *state.Slice) bool {
-	x, y := *a, *b
-	x.Trigger, y.Trigger = time.Time{}, time.Time{}
-	return reflect.DeepEqual(&x, &y)
 }
 
 // rangeSet joins the ranges of all ServiceCIDR objects into the single list of the store.
