@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -126,11 +127,7 @@ func drawn(f Family, d Draw) rule.Field {
 // clientKey is the key of the client's entry in the affinity map: the number of the service port, and the client
 // number. There are only so many client numbers, and so no flood of forged addresses to one service port fills the map.
 func clientKey(p Program, input uint32) rule.Key {
-	share := p.AffinityShare
-	if share == 0 {
-		share = DefaultAffinityShare
-	}
-	return rule.Key{rule.Masked(GroupMask), rule.SourceHash(p.Family, share, input)}
+	return rule.Key{rule.Masked(GroupMask), rule.SourceHash(p.Family, cmp.Or(p.AffinityShare, DefaultAffinityShare), input)}
 }
 
 // affinityEntry adds or refreshes ("update") or removes ("delete") the client's entry in the affinity map. An update of

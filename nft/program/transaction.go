@@ -83,19 +83,9 @@ func (t *Transaction) KeyOnly(key []byte, intervalEnd bool) Element {
 
 // Concerns reports whether the transaction changes a family's table.
 func (t *Transaction) Concerns(f Family) bool {
-	for _, list := range [][]Operation{t.Before, t.After} {
-		for i := range list {
-			if list[i].Family == f {
-				return true
-			}
-		}
-	}
-	for id := range t.Changes[f.Index()] {
-		if c := &t.Changes[f.Index()][id]; len(c.Add)+len(c.Delete) > 0 {
-			return true
-		}
-	}
-	return false
+	of := func(o Operation) bool { return o.Family == f }
+	return slices.ContainsFunc(t.Before, of) || slices.ContainsFunc(t.After, of) ||
+		slices.ContainsFunc(t.Changes[f.Index()][:], func(c ElementChanges) bool { return len(c.Add)+len(c.Delete) > 0 })
 }
 
 // Transaction is a set of changes to both tables. The kernel makes all of them at once, or none. A transaction prints

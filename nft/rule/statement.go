@@ -2,6 +2,7 @@ package rule
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,12 +45,7 @@ func (r Rule) Exprs() []expr.Any {
 }
 
 func (r Rule) UsesProtocols() bool {
-	for _, s := range r {
-		if s.protocols {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r, func(s Statement) bool { return s.protocols })
 }
 
 // Set is a set or map of the program. A rule knows only its name.

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -154,10 +155,7 @@ func (r *imageReader) dumpRows(id program.SetID, _ map[uint32]uint32) error {
 			return
 		}
 		number, slot := binary.NativeEndian.Uint32(e.Key), binary.NativeEndian.Uint32(e.Key[4:])
-		if size == 0 {
-			size = len(e.Data)
-		}
-		if slot >= 1<<16 || len(e.Data) != size {
+		if size = cmp.Or(size, len(e.Data)); slot >= 1<<16 || len(e.Data) != size {
 			return // no engine writes such a slot
 		}
 		slots := rows[number]

@@ -116,10 +116,7 @@ func ParseHealthCheck(text string) (HealthCheck, error) {
 			return HealthCheck{}, err
 		}
 	}
-	if c.Timeout == 0 {
-		c.Timeout = min(time.Second, c.Interval)
-	}
-	if c.Timeout > c.Interval {
+	if c.Timeout = cmp.Or(c.Timeout, min(time.Second, c.Interval)); c.Timeout > c.Interval {
 		return HealthCheck{}, fmt.Errorf("timeout=%s is longer than interval=%s", c.Timeout, c.Interval)
 	}
 	if c.Kind == CheckOff {
