@@ -100,7 +100,8 @@ func prepareIPVS(s *config.Settings, log *slog.Logger) (*ipvsctl.Engine, []strin
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := setIPVSSysctls(s, log); err != nil {
+	// Without these, IPVS connections would fail.
+	if err := setSysctls(append(ipvsctl.Sysctls(s.IPVS.StrictARP), forwarding(program.IPv4)), log); err != nil {
 		return nil, nil, err
 	}
 	engine, err := ipvsctl.Open(options)
@@ -142,12 +143,7 @@ func probeIPVS(s *config.Settings, options ipvsctl.Options, log *slog.Logger) (i
 	return support, nil
 }
 
-// setIPVSSysctls sets the sysctls without which IPVS connections would fail. It returns an error if it cannot set one.
-func setIPVSSysctls(s *config.Settings, log *slog.Logger) error {
-	return setSysctls(append(ipvsctl.Sysctls(s.IPVS.StrictARP), forwarding(program.IPv4)), log)
-}
-
-// setSysctls sets what differs, and records it before.
+// setSysctls sets what differs, and records it before. It returns an error if it cannot set one.
 func setSysctls(list []ipvsctl.Sysctl, log *slog.Logger) error {
 	if err := recordSysctls(list); err != nil {
 		return fmt.Errorf("record the sysctls before they are set: %w", err)
