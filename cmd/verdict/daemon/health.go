@@ -25,16 +25,23 @@ import (
 
 // newHealth connects the parts that find endpoints that do not answer or fail their checks.
 func newHealth(s *config.Settings, store *state.Store, k *kernelSide, o *observers, log *slog.Logger) (*endpointhealth.Monitor, error) {
-	byDefault, err := defaultCheck(s)
-	if err != nil {
-		return nil, err
+	var byDefault *state.HealthCheck // of Services that ask for none
+	if s.HealthCheck != "" {
+		check, err := state.ParseHealthCheck(s.HealthCheck)
+		if err != nil {
+			return nil, fmt.Errorf("--health-check: %w", err)
+		}
+		byDefault = &check
 	}
+	var suspects *kernel.Conn // of another goroutine than the engine
 	if s.OutlierDetection != config.OutlierOff {
-		if k.suspects, err = kernel.Dial(0); err != nil {
+		var err error
+		if suspects, err = kernel.Dial(0); err != nil {
 			return nil, fmt.Errorf("open the reader of endpoints that do not answer: %w", err)
 		}
+		k.open = append(k.open, suspects.Close)
 	}
-	k.forgetter, err = conntrack.OpenForgetter(conntrack.Options{}, func(err error) {
+	forgetter, err := conntrack.OpenForgetter(conntrack.Options{}, func(err error) {
 		if err != nil {
 			log.Error("questions to endpoints leave flows behind", "error", err)
 			return
@@ -44,12 +51,13 @@ func newHealth(s *config.Settings, store *state.Store, k *kernelSide, o *observe
 	if err != nil {
 		return nil, fmt.Errorf("open connection tracking for questions to endpoints: %w", err)
 	}
+	k.open = append(k.open, forgetter.Close)
 	lines := report.NewLines(log, s.Budgets.NamespaceLogLines)
 	return endpointhealth.New(endpointhealth.Options{
-		Settings: s, Store: store, Ask: prober.New(k.forgetter.Forget).Ask, Cost: prober.Cost, Default: byDefault, APIServers: objects.APIServers(s), Report: o.Health,
+		Settings: s, Store: store, Ask: prober.New(forgetter.Forget).Ask, Cost: prober.Cost, Default: byDefault, APIServers: objects.APIServers(s), Report: o.Health,
 		Used: processorTime, Memory: newMemory(s.StateDir, log), MayWrite: lines.MayWrite, Log: log, Pays: o.accounts.Beside,
 		Suspicions: func(refusing bool) ([]endpointhealth.Suspicion, error) {
-			return inspect.ReadSuspects(k.suspects, k.families, refusing)
+			return inspect.ReadSuspects(suspects, k.families, refusing)
 		},
 	}), nil
 }
@@ -61,18 +69,6 @@ func processorTime() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// defaultCheck returns the check of Services that ask for none; nil: no check.
-func defaultCheck(s *config.Settings) (*state.HealthCheck, error) {
-	if s.HealthCheck == "" {
-		return nil, nil
-	}
-	c, err := state.ParseHealthCheck(s.HealthCheck)
-	if err != nil {
-		return nil, fmt.Errorf("--health-check: %w", err)
-	}
-	return &c, nil
 }
 
 // Health passes what happened to endpoints to metrics and Events.

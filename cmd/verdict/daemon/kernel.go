@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,12 +32,11 @@ type kernelSide struct {
 	families   []program.Family
 	engine     *nft.Engine
 	watcher    *kernel.Watcher
-	suspects   *kernel.Conn         // of another goroutine than the engine; nil: nobody looks for endpoints that do not answer
-	forgetter  *conntrack.Forgetter // nil: nobody asks endpoints
 	flows      *conntrack.Cleaner
 	balancer   *ipvsctl.Engine // nil if IPVS has nothing to do
 	scheduling dataplane.Scheduling
 	addresses  *addresses.Engine
+	open       []func() error // closes what is open
 }
 
 func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error) {
@@ -53,6 +53,7 @@ func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error)
 		preflight.ExplainRefusal(k.families, log)()
 		return k, fmt.Errorf("open the nft engine: %w", err)
 	}
+	k.open = append(k.open, k.engine.Close)
 	mendRules(k.engine, log)
 	if s.TableOwner == config.TableOwnerAuto && !k.engine.CanOwn() {
 		log.Info("the kernel cannot keep other processes from changing the tables; Verdict undoes what they change",
@@ -61,11 +62,15 @@ func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error)
 	if k.watcher, err = k.engine.Watch(); err != nil {
 		return k, err
 	}
+	k.open = append(k.open, func() error { return k.watcher.Close() }) // rewatch replaces it
 	if k.flows, err = conntrack.Open(conntrack.Options{}); err != nil {
 		return k, fmt.Errorf("open connection tracking: %w", err)
 	}
+	k.open = append(k.open, k.flows.Close)
 	k.addresses = addresses.New(s.ManageAddresses, log)
-	k.balancer, k.scheduling, err = ipvs.Open(s, log)
+	if k.balancer, k.scheduling, err = ipvs.Open(s, log); k.balancer != nil {
+		k.open = append(k.open, func() error { k.balancer.Close(); return nil })
+	}
 	return k, err
 }
 
@@ -90,23 +95,8 @@ func (k *kernelSide) dataplane() *dataplane.Dataplane {
 // close closes the parts that are open. The rules stay in the kernel.
 func (k *kernelSide) close() error {
 	var errs []error
-	if k.balancer != nil {
-		k.balancer.Close()
-	}
-	if k.flows != nil {
-		errs = append(errs, k.flows.Close())
-	}
-	if k.forgetter != nil {
-		errs = append(errs, k.forgetter.Close())
-	}
-	if k.suspects != nil {
-		errs = append(errs, k.suspects.Close())
-	}
-	if k.watcher != nil {
-		errs = append(errs, k.watcher.Close())
-	}
-	if k.engine != nil {
-		errs = append(errs, k.engine.Close())
+	for _, end := range slices.Backward(k.open) {
+		errs = append(errs, end())
 	}
 	return errors.Join(errs...)
 }

@@ -88,10 +88,14 @@ func uiAddress(metrics string) (address string, shared bool) {
 
 // metricsFace answers on --metrics-bind-address, with the paths of kube-proxy.
 func (o *observers) metricsFace() *http.ServeMux {
+	mode := "nftables" // the mode of kube-proxy that comes closest: programs that ask know only those
+	if o.settings.Backend == config.BackendIPVS {
+		mode = "ipvs"
+	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", o.metrics.Handler())
 	mux.HandleFunc("/healthz", plain("ok"))
-	mux.HandleFunc("/proxyMode", plain(proxyMode(o.settings.Backend)))
+	mux.HandleFunc("/proxyMode", plain(mode))
 	mux.HandleFunc("/configz", o.configz)
 	if o.settings.Profiling {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -119,14 +123,6 @@ func guardLoopback(address string, next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// proxyMode is the mode of kube-proxy that comes closest to a backend. Programs that ask know only those.
-func proxyMode(b config.Backend) string {
-	if b == config.BackendIPVS {
-		return "ipvs"
-	}
-	return "nftables"
 }
 
 // configz answers with the flags in force. None of them is a secret: the kubeconfig is only named.
@@ -176,7 +172,13 @@ func (o *observers) serve(ctx context.Context, group *errgroup.Group, at listene
 			}
 			o.log.Info("listening at last", "flag", at.flag, "address", at.address)
 		}
-		return at.answer(ctx, l)
+		server := health.NewServer(at.handler, at.longest)
+		stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // the process ends
+		defer stop()
+		if err := server.Serve(health.NewLimiter().Limit(l)); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve on %s: %w", at.address, err)
+		}
+		return nil
 	})
 	return nil
 }
@@ -195,16 +197,6 @@ func (at *listener) await(ctx context.Context) net.Listener {
 		if l, err := at.open(ctx); err == nil {
 			return l
 		}
-	}
-	return nil
-}
-
-func (at *listener) answer(ctx context.Context, l net.Listener) error {
-	server := health.NewServer(at.handler, at.longest)
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // the process ends
-	defer stop()
-	if err := server.Serve(health.NewLimiter().Limit(l)); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve on %s: %w", at.address, err)
 	}
 	return nil
 }
