@@ -81,7 +81,7 @@ func removeDevice(log *slog.Logger) (keeps bool, err error) {
 	}
 	if left > 0 {
 		log.Warn("virtual servers that Verdict has not made stay, with the device of kube-proxy; if nothing else needs them, remove them "+
-			"with ipvsadm, and start Verdict again", "virtualServers", left, "device", Device)
+			"with ipvsadm, and start Verdict again", "virtualServers", left, "device", host.KubeProxyDevice)
 		return true, nil
 	}
 	return false, RemoveDevice()
@@ -120,13 +120,10 @@ func HandOver(log *slog.Logger) (bool, error) {
 	return true, nil
 }
 
-// Device is the device of the mode ipvs. It has the addresses of all Services.
-const Device = host.KubeProxyDevice
-
 // Places are the addresses at which the mode ipvs has virtual servers: those of the device, with the value true, and
 // those of other devices, for node ports. There are none without the device.
 func Places() (map[netip.Addr]bool, error) {
-	device, err := findDevice()
+	device, err := host.FindKubeProxyDevice()
 	if device == nil || err != nil {
 		return nil, err
 	}
@@ -144,27 +141,15 @@ func Places() (map[netip.Addr]bool, error) {
 	return places, nil
 }
 
-// findDevice returns nil if there is no such device.
-func findDevice() (netlink.Link, error) {
-	link, err := netlink.LinkByName(Device)
-	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look for the device %s: %w", Device, err)
-	}
-	return link, nil
-}
-
 // RemoveDevice removes the device and its addresses. Virtual servers at these addresses get no packets after that, unless
 // something else makes the addresses local.
 func RemoveDevice() error {
-	device, err := findDevice()
+	device, err := host.FindKubeProxyDevice()
 	if device == nil || err != nil {
 		return err
 	}
 	if err := netlink.LinkDel(device); err != nil {
-		return fmt.Errorf("remove the device %s: %w", Device, err)
+		return fmt.Errorf("remove the device %s: %w", host.KubeProxyDevice, err)
 	}
 	return nil
 }

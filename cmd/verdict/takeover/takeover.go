@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/verdict-proxy/verdict/proxier/source/host"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -33,7 +34,7 @@ func Find() (*Found, error) {
 	f.legacy, legacyErr = findLegacy()
 	all, setErr := IPSets()
 	f.sets = slices.DeleteFunc(all, func(name string) bool { return !slices.Contains(sets(), name) })
-	device, err := findDevice()
+	device, err := host.FindKubeProxyDevice()
 	f.Device = device != nil
 	return f, errors.Join(nftErr, legacyErr, setErr, err)
 }
@@ -56,7 +57,7 @@ func (f *Found) Names() (names []string) {
 		names = append(names, state.Plural(n, "ipset"))
 	}
 	if f.Device {
-		names = append(names, "device "+Device)
+		names = append(names, "device "+host.KubeProxyDevice)
 	}
 	return names
 }
