@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
@@ -114,18 +115,14 @@ func writeWide(w io.Writer, list []snapshot.Frontend, counters bool) {
 
 // columns cuts lines that are longer than most; 0: none.
 func columns(w io.Writer, most int, rows [][]string) {
-	widths := make([]int, len(rows[0]))
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 1, ' ', 0)
 	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len(cell))
-		}
+		fmt.Fprintln(table, strings.Join(row, "\t"))
 	}
-	for _, row := range rows {
-		line := ""
-		for i, cell := range row {
-			line += fmt.Sprintf("%-*s ", widths[i], cell)
-		}
-		if line = strings.TrimRight(line, " "); most > 0 && len(line) > most {
+	_ = table.Flush() // a Builder returns no error
+	for line := range strings.Lines(text.String()) {
+		if line = strings.TrimRight(line, " \n"); most > 0 && len(line) > most {
 			line = line[:most-1] + "~"
 		}
 		fmt.Fprintln(w, line)
