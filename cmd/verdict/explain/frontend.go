@@ -62,15 +62,26 @@ func (x *owner) noFrontend() error {
 	if err != nil {
 		return err
 	}
-	text, evidence := x.at()+" is no frontend of a Service.", []string(nil)
-	for _, r := range []func([]inspect.Look) (string, inspect.Look, bool){x.otherAddress, x.otherProtocol, x.otherPort} {
-		if why, l, ok := r(related); ok {
-			text += " " + why
-			evidence = append(evidence, x.element(l))
-			break
-		}
+	text, atNode := x.at()+" is no frontend of a Service.", hasNodePorts(related)
+	l, ok := hit(related, x.isNodePort)
+	if ok && !atNode {
+		x.add("frontend", fmt.Sprintf("%s %d/%s is a node port of %s, but node ports do not answer at %s (--nodeport-addresses).", text,
+			x.packet.DstPort, protocolName(x.packet.Protocol), l.Label, x.packet.Dst), x.element(l))
+		return nil
 	}
-	x.add("frontend", text, evidence...)
+	l, ok = hit(related, func(l inspect.Look) bool { return l.Set.Says().Counted() && (!l.Set.HasNodePorts() || atNode) })
+	if ok {
+		protocol, _, _ := strings.Cut(strings.TrimPrefix(l.Key, x.packet.Dst.String()+" . "), " ")
+		x.add("frontend", fmt.Sprintf("%s The same port with %s is a frontend of %s.", text, protocol, l.Label), x.element(l))
+		return nil
+	}
+	kinds := map[program.SetID]string{program.ClusterIPs: "the cluster IP", program.ExternalIPs: "an external or load balancer IP"}
+	l, ok = hit(related, func(l inspect.Look) bool { return kinds[l.Set] != "" })
+	if !ok {
+		x.add("frontend", text)
+		return nil
+	}
+	x.add("frontend", fmt.Sprintf("%s %s is %s of a Service that does not have this port.", text, x.packet.Dst, kinds[l.Set]), x.element(l))
 	return nil
 }
 
@@ -82,29 +93,6 @@ func hasNodePorts(related []inspect.Look) bool {
 // isNodePort reports whether an element is a node port with the protocol of the packet.
 func (x *owner) isNodePort(l inspect.Look) bool {
 	return l.Set.HasNodePorts() && strings.HasPrefix(l.Key, protocolName(x.packet.Protocol)+" ")
-}
-
-// otherAddress is for a node port at an address on which node ports do not answer.
-func (x *owner) otherAddress(related []inspect.Look) (string, inspect.Look, bool) {
-	l, ok := hit(related, x.isNodePort)
-	return fmt.Sprintf("%d/%s is a node port of %s, but node ports do not answer at %s (--nodeport-addresses).",
-		x.packet.DstPort, protocolName(x.packet.Protocol), l.Label, x.packet.Dst), l, ok && !hasNodePorts(related)
-}
-
-// otherProtocol is for a frontend with another protocol.
-func (x *owner) otherProtocol(related []inspect.Look) (string, inspect.Look, bool) {
-	l, ok := hit(related, func(l inspect.Look) bool {
-		return l.Set.Says().Counted() && (!l.Set.HasNodePorts() || hasNodePorts(related))
-	})
-	protocol, _, _ := strings.Cut(strings.TrimPrefix(l.Key, x.packet.Dst.String()+" . "), " ")
-	return fmt.Sprintf("The same port with %s is a frontend of %s.", protocol, l.Label), l, ok
-}
-
-// otherPort is for another port of an address of a Service.
-func (x *owner) otherPort(related []inspect.Look) (string, inspect.Look, bool) {
-	l, ok := hit(related, func(l inspect.Look) bool { return l.Set == program.ClusterIPs || l.Set == program.ExternalIPs })
-	kind := map[program.SetID]string{program.ClusterIPs: "the cluster IP", program.ExternalIPs: "an external or load balancer IP"}[l.Set]
-	return fmt.Sprintf("%s is %s of a Service that does not have this port.", x.packet.Dst, kind), l, ok
 }
 
 // nodePortByIPVS finds a node port that IPVS serves. The filter chains do not look it up, because nothing refuses it.
