@@ -52,30 +52,26 @@ const (
 // Foreign lists the base chains of other tables that packets of a family pass and that can stop or translate them, in
 // the order of hooks and priorities. It reads the rules of these chains and of those that they reach, up to a budget.
 func Foreign(o kernel.Options, f program.Family) ([]ForeignChain, error) {
-	return dialed(o, func(c *kernel.Conn) ([]ForeignChain, error) { return foreign(c, f) })
-}
-
-func foreign(c *kernel.Conn, f program.Family) ([]ForeignChain, error) {
-	list, err := otherBases(c, f)
-	if err != nil {
-		return nil, fmt.Errorf("list the chains of other tables: %w", err)
-	}
-	for i := range list {
-		if err := readOther(c, &list[i]); err != nil {
-			return nil, fmt.Errorf("read the rules of chain %s: %w", list[i].Ref(), err)
+	list, err := dialed(o, func(c *kernel.Conn) ([]ForeignChain, error) {
+		list, err := otherBases(c, f)
+		if err != nil {
+			return nil, fmt.Errorf("list the chains of other tables: %w", err)
 		}
-	}
+		for i := range list {
+			if err := readOther(c, &list[i]); err != nil {
+				return nil, fmt.Errorf("read the rules of chain %s: %w", list[i].Ref(), err)
+			}
+		}
+		return list, nil
+	})
 	list = slices.DeleteFunc(list, func(b ForeignChain) bool {
 		return !b.PolicyDrop && len(b.Stops)+len(b.Translates) == 0 && !b.Partial
 	})
 	slices.SortStableFunc(list, func(a, b ForeignChain) int {
 		return cmp.Or(cmp.Compare(hookOrder(a.Hook), hookOrder(b.Hook)), cmp.Compare(a.Priority, b.Priority))
 	})
-	return list, nil
+	return list, err
 }
-
-// hookNames are the hooks by their number in the kernel.
-func hookNames() []string { return []string{"prerouting", "input", "forward", "output", "postrouting"} }
 
 func hookOrder(hook string) int {
 	return slices.Index([]string{"prerouting", "output", "input", "forward", "postrouting"}, hook)
@@ -123,24 +119,15 @@ func familyNumber(text string) program.Family {
 	return program.IPv4
 }
 
-func decodeBase(a nlmsg.Attributes) (b ForeignChain) {
-	for a.Next() {
-		switch a.Kind {
-		case unix.NFTA_CHAIN_TABLE:
-			b.Table = a.Text()
-		case unix.NFTA_CHAIN_NAME:
-			b.Name = a.Text()
-		case unix.NFTA_CHAIN_TYPE:
-			b.Type = a.Text()
-		case unix.NFTA_CHAIN_POLICY:
-			b.PolicyDrop = a.Uint32() == kernel.VerdictDrop
-		case unix.NFTA_CHAIN_HOOK:
-			hook, priority := kernel.DecodeHook(a.Nested())
-			b.Priority = int(int32(priority))
-			if names := hookNames(); int(hook) < len(names) {
-				b.Hook = names[hook]
-			}
-		}
+func decodeBase(a nlmsg.Attributes) ForeignChain {
+	b := ForeignChain{
+		Table: a.Find(unix.NFTA_CHAIN_TABLE).Text(), Name: a.Find(unix.NFTA_CHAIN_NAME).Text(), Type: a.Find(unix.NFTA_CHAIN_TYPE).Text(),
+		PolicyDrop: kernel.PolicyDrops(a),
+	}
+	at := a.Find(unix.NFTA_CHAIN_HOOK)
+	hook, priority := kernel.DecodeHook(at.Nested())
+	if names := []string{"prerouting", "input", "forward", "output", "postrouting"}; at.Value != nil && int(hook) < len(names) {
+		b.Hook, b.Priority = names[hook], int(int32(priority))
 	}
 	return b
 }

@@ -57,8 +57,8 @@ func Serving() (bool, error) {
 	return len(found.Frontends) > 0, err
 }
 
-// listTries is how often List reads the tables if they change during the reading.
-const listTries = 3
+// tries is how often the tables are read if they change during the reading.
+const tries = 3
 
 // List reads both tables. It opens a socket of its own. Any goroutine may call it, also in another process than that of
 // the engine. If match is not nil, List reads only frontends whose name match accepts.
@@ -81,7 +81,7 @@ func dialed[T any](o kernel.Options, read func(*kernel.Conn) (T, error)) (out T,
 
 // ListFrom does the same with any reader.
 func ListFrom(k kernel.Reader, families []program.Family, match func(string) bool) (out Listing, err error) {
-	torn, err := whole(k, func() error {
+	torn, err := Whole(k, func() error {
 		out = Listing{}
 		return eachTable(k, families, func(t *table, was kernel.Existing) error {
 			if !was.SameLayout {
@@ -144,10 +144,10 @@ func CountersFrom(k kernel.Reader, once bool, match func(string) bool) (out []Fr
 	return out, err
 }
 
-// whole reads until nf_tables does not change during the reading, or until the tries are over. It reports whether it changed
+// Whole reads until nf_tables does not change during the reading, or until the tries are over. It reports whether it changed
 // each time.
-func whole(k kernel.Reader, read func() error) (torn bool, err error) {
-	for range listTries {
+func Whole(k kernel.Reader, read func() error) (torn bool, err error) {
+	for range tries {
 		before, err := k.Generation()
 		if err != nil {
 			return false, err

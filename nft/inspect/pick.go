@@ -66,8 +66,8 @@ func (w *walker) pick(chain string) error {
 	if c.Affinity > 0 {
 		err = w.recall(p, number)
 	}
-	if err == nil && !p.Chosen.IsValid() {
-		err = w.draw(p, c, number)
+	if slot, certain := w.drawnSlot(c); err == nil && !p.Chosen.IsValid() && certain {
+		p.Because, err = w.view.noting(func() error { return p.choose(w.view.slots(number, c, slot)) })
 	}
 	if err == nil {
 		err = w.view.listCandidates(p, c, number)
@@ -120,14 +120,6 @@ func (w *walker) recall(p *Pick, number uint32) error {
 	looks, err := v.noting(func() error { return p.choose(v.follow(number, entry.Number)) })
 	p.Because = append([]Look{entry}, looks...)
 	p.Stale = !p.Chosen.IsValid()
-	return err
-}
-
-// draw follows the slot that the client gets for certain, if there is one.
-func (w *walker) draw(p *Pick, c program.Class, number uint32) (err error) {
-	if slot, certain := w.drawnSlot(c); certain {
-		p.Because, err = w.view.noting(func() error { return p.choose(w.view.slots(number, c, slot)) })
-	}
 	return err
 }
 

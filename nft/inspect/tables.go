@@ -158,7 +158,7 @@ func (t *table) lookRange(set program.SetID, key []byte, text string) (Look, err
 	ranges, err := t.readRanges(set)
 	a, _ := netip.AddrFromSlice(key)
 	for _, r := range ranges {
-		if r.contains(a) {
+		if r.first.Compare(a) <= 0 && a.Compare(r.last) <= 0 {
 			l.Found, l.Element = true, r.String()
 		}
 	}
@@ -217,10 +217,6 @@ func pairRanges(starts, ends []netip.Addr, f program.Family) (out []addrRange) {
 		out = append(out, r)
 	}
 	return out
-}
-
-func (r addrRange) contains(a netip.Addr) bool {
-	return r.first.Compare(a) <= 0 && a.Compare(r.last) <= 0
 }
 
 func (r addrRange) String() string { return program.PrefixText(r.first.AsSlice(), r.last.AsSlice()) }

@@ -41,33 +41,33 @@ type TraceEvent struct {
 }
 
 // OpenTrace adds the table. The caller closes the trace, which removes the table.
-func OpenTrace(o kernel.Options, p Packet, srcPort uint16) (*Trace, error) {
+func OpenTrace(o kernel.Options, flow program.Flow) (*Trace, error) {
 	c, err := kernel.Dial(o.NetNS)
 	if err != nil {
 		return nil, err
 	}
-	t := &Trace{conn: c, family: program.FamilyOf(p.Dst)}
+	t := &Trace{conn: c, family: program.FamilyOf(flow.Dst)}
 	if t.events, err = kernel.Dial(o.NetNS); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	if err := t.start(p, srcPort); err != nil {
-		return nil, errors.Join(fmt.Errorf("trace packets to %s: %w", p.Dst, err), t.Close())
+	if err := t.start(flow); err != nil {
+		return nil, errors.Join(fmt.Errorf("trace packets to %s: %w", flow.Dst, err), t.Close())
 	}
 	return t, nil
 }
 
-func (t *Trace) start(p Packet, srcPort uint16) (err error) {
+func (t *Trace) start(flow program.Flow) (err error) {
 	if t.texts, err = newRuleBook(t.conn, t.family); err != nil {
 		return err
 	}
 	if err := t.events.Subscribe(unix.NFNLGRP_NFTRACE); err != nil {
 		return err
 	}
-	return t.write(p, srcPort)
+	return t.write(flow)
 }
 
 // write adds the table in place of one that an earlier trace may have left.
-func (t *Trace) write(p Packet, srcPort uint16) error {
+func (t *Trace) write(flow program.Flow) error {
 	tx := &program.Transaction{}
 	put := func(o program.Operation) {
 		o.Family, o.Table = t.family, program.TraceTableName
@@ -80,7 +80,7 @@ func (t *Trace) write(p Packet, srcPort uint16) error {
 		put(program.Operation{Kind: program.DeleteTable})
 	}
 	put(program.Operation{Kind: program.AddTable, Name: comment, Flags: program.OwnerFlag})
-	for _, chain := range program.TraceChains(program.Flow{Src: p.Src, Dst: p.Dst, Protocol: p.Protocol, SrcPort: srcPort, DstPort: p.DstPort}) {
+	for _, chain := range program.TraceChains(flow) {
 		put(program.Operation{Kind: program.AddChain, Name: chain.Name, Chain: &chain})
 		put(program.Operation{Kind: program.AddRule, Name: chain.Name, Rule: chain.Rules[0]})
 	}
@@ -141,35 +141,17 @@ func (t *Trace) Next(ctx context.Context, wait time.Duration) (out []TraceEvent,
 	return out, m.Err()
 }
 
-func (t *Trace) decode(f program.Family, a nlmsg.Attributes) (e TraceEvent) {
-	var handle uint64
-	var kind uint32
-	var network, transport []byte
-	for a.Next() {
-		switch a.Kind {
-		case unix.NFTA_TRACE_ID:
-			e.ID = a.Uint32()
-		case unix.NFTA_TRACE_TABLE:
-			e.Table = a.Text()
-		case unix.NFTA_TRACE_CHAIN:
-			e.Chain = a.Text()
-		case unix.NFTA_TRACE_RULE_HANDLE:
-			handle = a.Uint64()
-		case unix.NFTA_TRACE_TYPE:
-			kind = a.Uint32()
-		case unix.NFTA_TRACE_VERDICT:
-			e.Verdict = verdictText(a.Nested())
-		case unix.NFTA_TRACE_POLICY:
-			e.Verdict = verdictName(int32(a.Uint32()))
-		case unix.NFTA_TRACE_NETWORK_HEADER:
-			network = a.Value
-		case unix.NFTA_TRACE_TRANSPORT_HEADER:
-			transport = a.Value
-		}
+func (t *Trace) decode(f program.Family, a nlmsg.Attributes) TraceEvent {
+	e := TraceEvent{
+		ID: a.Find(unix.NFTA_TRACE_ID).Uint32(), Family: familyText(f), Table: a.Find(unix.NFTA_TRACE_TABLE).Text(),
+		Chain: a.Find(unix.NFTA_TRACE_CHAIN).Text(), Verdict: verdictText(a.Find(unix.NFTA_TRACE_VERDICT).Nested()),
 	}
-	e.Family, e.FromTraceRule = familyText(f), e.Table == program.TraceTableName
-	e.readHeaders(t.family, network, transport)
-	t.describe(&e, kind, handle)
+	if policy := a.Find(unix.NFTA_TRACE_POLICY); policy.Value != nil {
+		e.Verdict = verdictName(int32(policy.Uint32()))
+	}
+	e.FromTraceRule = e.Table == program.TraceTableName
+	e.readHeaders(t.family, a.Find(unix.NFTA_TRACE_NETWORK_HEADER).Value, a.Find(unix.NFTA_TRACE_TRANSPORT_HEADER).Value)
+	t.describe(&e, a.Find(unix.NFTA_TRACE_TYPE).Uint32(), a.Find(unix.NFTA_TRACE_RULE_HANDLE).Uint64())
 	return e
 }
 
@@ -204,16 +186,12 @@ func (e *TraceEvent) readHeaders(f program.Family, network, transport []byte) {
 	e.Dst = netip.AddrPortFrom(dst, binary.BigEndian.Uint16(transport[2:]))
 }
 
-func verdictText(a nlmsg.Attributes) (text string) {
-	for a.Next() {
-		switch a.Kind {
-		case unix.NFTA_VERDICT_CODE:
-			text = verdictName(int32(a.Uint32()))
-		case unix.NFTA_VERDICT_CHAIN:
-			text += " " + a.Text()
-		}
+func verdictText(a nlmsg.Attributes) string {
+	code, chain := a.Find(unix.NFTA_VERDICT_CODE), a.Find(unix.NFTA_VERDICT_CHAIN)
+	if code.Value == nil {
+		return ""
 	}
-	return text
+	return strings.TrimSpace(verdictName(int32(code.Uint32())) + " " + chain.Text())
 }
 
 func verdictName(code int32) string {

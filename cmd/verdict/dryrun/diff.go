@@ -1,7 +1,6 @@
 package dryrun
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -26,28 +25,17 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// tries is how often Diff begins anew if the tables change meanwhile.
-const tries = 3
-
 // Diff prints what a daemon that starts now would write: nft commands, and commands of ipvsadm and ip in comments. It reports
 // whether there is anything.
 func Diff(ctx context.Context, s *config.Settings, o *Options, log *slog.Logger, stdout, stderr io.Writer) (bool, error) {
 	var d *differ
-	torn := true
-	err := kernel.With(kernel.Options{}, func(c *kernel.Conn) error {
-		for try := 0; torn && try < tries; try++ {
+	torn := false
+	err := kernel.With(kernel.Options{}, func(c *kernel.Conn) (err error) {
+		torn, err = inspect.Whole(c, func() error {
 			d = &differ{conn: c, names: map[pool]string{}, printed: map[string]bool{}}
-			before, err := c.Generation()
-			if err == nil {
-				err = d.run(ctx, s, o, log)
-			}
-			after, readErr := c.Generation()
-			if err := cmp.Or(err, readErr); err != nil {
-				return err
-			}
-			torn = before != after
-		}
-		return nil
+			return d.run(ctx, s, o, log)
+		})
+		return err
 	})
 	if err != nil {
 		return false, err

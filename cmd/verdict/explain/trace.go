@@ -41,9 +41,9 @@ type events interface {
 }
 
 func (t *tracing) run(ctx context.Context, q question, each func(*TracedPacket) error) (err error) {
-	trace, err := inspect.OpenTrace(nftkernel.Options{}, inspect.Packet{
-		Src: q.src, Dst: q.dst.Addr(), Protocol: q.protocol, DstPort: q.dst.Port(),
-	}, q.srcPort)
+	trace, err := inspect.OpenTrace(nftkernel.Options{}, program.Flow{
+		Src: q.src, Dst: q.dst.Addr(), Protocol: q.protocol, SrcPort: q.srcPort, DstPort: q.dst.Port(),
+	})
 	if err != nil {
 		return err
 	}
