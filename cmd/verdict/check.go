@@ -47,9 +47,13 @@ Verdict can serve with warnings.`,
 		}
 		var list []preflight.Finding
 		if len(*addresses) > 0 {
-			addrs, err := parseAddresses(*addresses)
-			if err != nil {
-				return flags.Wrong(err)
+			var addrs []netip.Addr
+			for _, text := range *addresses {
+				a, err := netip.ParseAddr(strings.TrimSpace(text))
+				if err != nil {
+					return flags.Wrong(fmt.Errorf("--real-server: %w", err))
+				}
+				addrs = append(addrs, a)
 			}
 			list = preflight.RealServer(addrs, ipvsctl.ProcSys)
 		} else {
@@ -64,17 +68,6 @@ Verdict can serve with warnings.`,
 		return nil
 	}
 	return cmd
-}
-
-func parseAddresses(list []string) (addrs []netip.Addr, err error) {
-	for _, text := range list {
-		a, err := netip.ParseAddr(strings.TrimSpace(text))
-		if err != nil {
-			return nil, fmt.Errorf("--real-server: %w", err)
-		}
-		addrs = append(addrs, a)
-	}
-	return addrs, nil
 }
 
 // checkNode runs all checks.

@@ -48,10 +48,6 @@ func execute(ctx context.Context, cmd *cobra.Command) int {
 		}
 		fmt.Fprintln(cmd.ErrOrStderr(), logging.ErrorMark(cmd.ErrOrStderr())+"verdict: "+text)
 	}
-	return exitCode(err)
-}
-
-func exitCode(err error) int {
 	if _, ok := errors.AsType[flags.UsageError](err); ok {
 		return exitUsage
 	}

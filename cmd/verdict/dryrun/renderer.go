@@ -150,26 +150,21 @@ func (r *Renderer) load(ctx context.Context, folder *manifests.Source) error {
 		}
 		sources = append(sources, objects.New(r.Settings, client, r.Store, objects.Reports{}, r.log))
 	}
-	if err := runOnce(ctx, r.Store, sources...); err != nil {
-		return err
-	}
-	if len(r.Addresses) > 0 {
-		r.Store.SetHostAddresses(slices.SortedFunc(slices.Values(r.Addresses), netip.Addr.Compare))
-	}
-	return nil
-}
-
-// runOnce runs sources until each has delivered its first list.
-func runOnce(ctx context.Context, store *state.Store, sources ...objects.Source) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, src := range sources {
 		group.Go(func() error { return src.Run(ctx) })
 	}
-	err := objects.MarkSynced(ctx, store, sources...)
+	err := objects.MarkSynced(ctx, r.Store, sources...) // when each has delivered its first list
 	stop()
-	return cmp.Or(group.Wait(), err)
+	if err := cmp.Or(group.Wait(), err); err != nil {
+		return err
+	}
+	if len(r.Addresses) > 0 {
+		r.Store.SetHostAddresses(slices.SortedFunc(slices.Values(r.Addresses), netip.Addr.Compare))
+	}
+	return nil
 }
 
 // noFlows leaves connection tracking alone.

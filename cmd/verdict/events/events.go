@@ -191,24 +191,20 @@ func (e *Recorder) Problems(changed []state.ObjectProblems) {
 			delete(e.raised, c.Object.Name)
 			continue
 		}
-		kinds := kindsOf(c.Problems)
+		var kinds []string // sorted and each once; how many more problems there are depends on the node, too
+		for _, p := range c.Problems {
+			if p.More == 0 {
+				kinds = append(kinds, kindOf(p))
+			}
+		}
+		slices.Sort(kinds)
+		kinds = slices.Compact(kinds)
 		e.raised[c.Object.Name] = kinds
 		if slices.ContainsFunc(kinds, func(k string) bool { return !slices.Contains(before, k) }) {
 			topic := strings.Join(kinds, "\n")
 			e.Post(Event{Service: c.Object.Name, Reason: "NotHonored", Text: summary(c.Problems), Topic: topic})
 		}
 	}
-}
-
-// kindsOf lists the kinds of problems, sorted and each once. How many more there are depends on the node, too.
-func kindsOf(problems []state.Problem) (kinds []string) {
-	for _, p := range problems {
-		if p.More == 0 {
-			kinds = append(kinds, kindOf(p))
-		}
-	}
-	slices.Sort(kinds)
-	return slices.Compact(kinds)
 }
 
 // kindOf is a problem without what differs between nodes or from time to time: addresses, numbers and pauses. These are the

@@ -49,7 +49,10 @@ func New(fs *pflag.FlagSet) *CommandLine {
 		"refuse a --config with fields that no version of kube-proxy had, instead of ignoring them with a warning")
 	fs.BoolVar(&c.TakeOver, "take-over", false, "remove what kube-proxy left on this node, when the rules of Verdict are in the kernel")
 	fs.BoolVar(&c.CleanupOnExit, "cleanup-on-exit", false, "remove what Verdict has created in the kernel when it stops on request")
-	bindAliases(fs)
+	for _, a := range aliases {
+		fs.String(a.name, "", "sets --"+a.flag)
+		fs.Lookup(a.name).Hidden = true
+	}
 	c.ignored = bindIgnored(fs)
 	return c
 }

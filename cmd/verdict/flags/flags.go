@@ -215,13 +215,6 @@ func portOf(given, present string, _ config.ProxyMode) (string, bool) {
 	return net.JoinHostPort(present, given), err == nil
 }
 
-func bindAliases(fs *pflag.FlagSet) {
-	for _, a := range aliases {
-		fs.String(a.name, "", "sets --"+a.flag)
-		fs.Lookup(a.name).Hidden = true
-	}
-}
-
 // applyAliases sets the flags that aliases on the command line mean. A flag that was given by its own name stays, but an
 // alias may complete it.
 func (c *CommandLine) applyAliases() error {
