@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 )
 
 const diffHelp = `Compare the kernel of each node with what the objects of the API server ask for, as "verdict diff" does there, and say
@@ -39,21 +38,14 @@ func (f *fleet) newDiff() *cobra.Command {
 }
 
 func (f *fleet) diff(ctx context.Context, all bool) error {
-	var answers, listed, daemons []answer
-	var group errgroup.Group
-	for into, command := range map[*[]answer]func(daemon) []string{
-		&answers: func(d daemon) []string { return append([]string{"diff", "-o", "json"}, d.flags...) },
-		&listed:  func(daemon) []string { return []string{"list", "-o", "json", "--no-connections"} },
-		&daemons: func(daemon) []string { return []string{"top", "--once", "--interval=100ms", "-o", "json"} },
-	} {
-		group.Go(func() (err error) {
-			*into, err = f.ask(ctx, command)
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
+	of, err := f.askAll(ctx,
+		func(d daemon) []string { return append([]string{"diff", "-o", "json"}, d.flags...) },
+		func(daemon) []string { return []string{"list", "-o", "json", "--no-connections"} },
+		func(daemon) []string { return []string{"top", "--once", "--interval=100ms", "-o", "json"} })
+	if err != nil {
 		return err
 	}
+	answers, listed, daemons := of[0], of[1], of[2]
 	status := map[string][]string{}
 	for i := range daemons {
 		var l loads

@@ -5,12 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 // nodes are answers of nodes a, b and so on.
@@ -109,5 +115,29 @@ func TestFlagsOf(t *testing.T) {
 	}}}}
 	if got, want := flagsOf(p), []string{"--config=/etc/verdict/config.conf", "--hostname-override=node-7", "--v=2"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestDiffListsOnce: diff runs several commands on each node, and lists the pods once.
+func TestDiffListsOnce(t *testing.T) {
+	var lists atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/namespaces/kube-system/pods" {
+			http.NotFound(w, r)
+			return
+		}
+		lists.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "verdict-x"}, Spec: corev1.PodSpec{NodeName: "node-7"}}}}
+		if err := json.NewEncoder(w).Encode(list); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer server.Close()
+	var out bytes.Buffer
+	f := &fleet{config: &rest.Config{Host: server.URL}, daemons: "kube-system", timeout: time.Minute, out: &out}
+	f.client = kubernetes.NewForConfigOrDie(f.config)
+	if err := f.diff(t.Context(), false); !errors.Is(err, errDiffers) || !strings.HasPrefix(out.String(), "node-7 does not answer: ") || lists.Load() != 1 {
+		t.Errorf("the pods were listed %d times, and diff ends with %v:\n%s", lists.Load(), err, out.String())
 	}
 }

@@ -99,34 +99,37 @@ func flagsOf(p *corev1.Pod) (flags []string) {
 	return flags
 }
 
-// ask runs a command on all nodes, some at a time. Those that could not be asked are the last ones of the answers.
+// ask runs a command on all nodes, some nodes at a time.
 func (f *fleet) ask(ctx context.Context, command func(daemon) []string) ([]answer, error) {
+	answers, err := f.askAll(ctx, command)
+	return answers[0], err
+}
+
+// askAll runs commands on all nodes. It returns the answers to each command, by node.
+func (f *fleet) askAll(ctx context.Context, commands ...func(daemon) []string) ([][]answer, error) {
+	answers := make([][]answer, len(commands))
 	list, err := f.nodes(ctx)
 	if err != nil {
-		return nil, err
+		return answers, err
 	}
-	answers := make([]answer, len(list))
-	var group errgroup.Group
-	group.SetLimit(max(f.parallel, 1))
-	progress := newProgress(f.notes, len(list))
+	for i := range answers {
+		answers[i] = make([]answer, len(list))
+	}
+	var nodes errgroup.Group
+	nodes.SetLimit(max(f.parallel, 1))
+	done := f.progress(len(list))
 	for i, d := range list {
-		group.Go(func() error {
-			answers[i] = f.run(ctx, d, command(d))
-			progress.one()
+		nodes.Go(func() error {
+			var running sync.WaitGroup
+			for j, command := range commands {
+				running.Go(func() { answers[j][i] = f.run(ctx, d, command(d)) })
+			}
+			running.Wait()
+			done()
 			return nil
 		})
 	}
-	_ = group.Wait() // an answer has its own error
-	progress.end()
-	slices.SortStableFunc(answers, func(a, b answer) int { return cmp.Compare(failed(a), failed(b)) })
-	return answers, nil
-}
-
-func failed(a answer) int {
-	if a.err != nil {
-		return 1
-	}
-	return 0
+	return answers, nodes.Wait() // an answer has its own error
 }
 
 // run runs "verdict" in the pod of a node.
@@ -158,31 +161,19 @@ func (f *fleet) run(ctx context.Context, d daemon, args []string) answer {
 	return a
 }
 
-// progress says how many nodes have answered, on a terminal.
-type progress struct {
-	mu        sync.Mutex
-	to        io.Writer // nil: nobody looks
-	done, all int
-}
-
-func newProgress(to io.Writer, all int) *progress {
-	if file, ok := to.(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {
-		to = nil
-	}
-	return &progress{to: to, all: all}
-}
-
-func (p *progress) one() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.done++
-	if p.to != nil {
-		fmt.Fprintf(p.to, "\r[%-20s] %d of %d nodes", strings.Repeat("#", 20*p.done/p.all), p.done, p.all)
-	}
-}
-
-func (p *progress) end() {
-	if p.to != nil {
-		fmt.Fprint(p.to, "\r\x1b[K")
+// progress returns what to call when a node has answered. It says on a terminal how many have.
+func (f *fleet) progress(all int) (one func()) {
+	var mu sync.Mutex
+	done := 0
+	file, ok := f.notes.(*os.File)
+	terminal := ok && term.IsTerminal(int(file.Fd()))
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if done++; terminal && done < all {
+			fmt.Fprintf(file, "\r[%-20s] %d of %d nodes", strings.Repeat("#", 20*done/all), done, all)
+		} else if terminal {
+			fmt.Fprint(file, "\r\x1b[K")
+		}
 	}
 }
