@@ -49,6 +49,7 @@ type box struct {
 	*lab.World
 	root    string // its root folder
 	systemd int    // its process 1, as the test sees it
+	ended   chan struct{}
 }
 
 // newBox boots a host. As on a fresh Debian, it forwards nothing.
@@ -65,10 +66,14 @@ func newBox(t *testing.T) *box {
 	if err := b.Node.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
-	b.systemd = cmd.Process.Pid
+	b.systemd, b.ended = cmd.Process.Pid, make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(b.ended)
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // with it, the kernel ends all processes of the host
-		_ = cmd.Wait()
+		<-b.ended
 	})
 	for late := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		text, err := b.run("systemctl is-system-running --wait")
@@ -246,5 +251,51 @@ func TestOneBox(t *testing.T) {
 	}
 	if text := b.must("systemctl show -P ActiveState -P NRestarts verdict"); text != "0\nfailed\n" {
 		t.Errorf("with a wrong flag, state and restarts are %q", text)
+	}
+}
+
+// TestSystemStops: systemd stops the host while a connection goes through it. ExecStop holds the system until the connection has ended;
+// the network and the rules are there until then, and new connections are served.
+func TestSystemStops(t *testing.T) {
+	b := newBox(t)
+	web := lab.AddressPort(lab.IPv4, "LB1", 80)
+	manifest := filepath.Join(t.TempDir(), "web.yaml")
+	lab.Must(t, os.WriteFile(manifest, fmt.Appendf(nil, `apiVersion: verdict-proxy.github.io/v1alpha1
+kind: LoadBalancer
+metadata:
+  name: web
+spec:
+  addresses: [%s]
+  ports: [{port: 80, targetPort: 8080}]
+  endpoints: [{address: %s}]
+`, web.Addr(), lab.PodAddress(lab.IPv4, "c")), 0o644))
+	for from, to := range map[string]string{manifest: "etc/verdict/web.yaml", binary: "usr/local/bin/verdict", "verdict.service": "etc/systemd/system/verdict.service"} {
+		if out, err := exec.Command("install", "-D", from, filepath.Join(b.root, to)).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	b.must("systemctl daemon-reload; systemctl enable --now verdict 2>&1")
+	client, question := b.At(t, "x"), lab.Question{Protocol: lab.TCP, To: web, Patience: 10 * time.Second}
+	open, _ := client.Hold(t, question)
+	b.must("systemctl stop verdict; systemctl start verdict") // a host that stays does not wait
+	b.must("systemctl --no-block poweroff")
+	lab.Eventually(t, "ExecStop waits for the connection", func() error {
+		const waits = "this node is leaving (the system stops); clients outside have 1 open connection through this node to others"
+		if text, _ := b.run("journalctl -q --no-pager -u verdict"); !strings.Contains(text, waits) {
+			return fmt.Errorf("the journal has\n%s", text)
+		}
+		return nil
+	})
+	if r := open.Send(10 * time.Second); r.Outcome != lab.Answered {
+		t.Errorf("while the system stops, an open connection is %s", r)
+	}
+	if r := client.Ask(question); r.Outcome != lab.Answered {
+		t.Errorf("while the system stops, a new connection is %s", r)
+	}
+	open.Close()
+	select {
+	case <-b.ended:
+	case <-time.After(2 * time.Minute):
+		t.Fatalf("the system does not stop:\n%s", b.must("systemctl list-jobs; journalctl -q --no-pager -u verdict"))
 	}
 }
