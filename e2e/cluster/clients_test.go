@@ -90,21 +90,24 @@ func (l *clients) expect(t *testing.T, step string, spared func(name string) boo
 	lab.Must(t, l.turn(end, 3))
 	counts, err := l.counts(l.since)
 	lab.Must(t, err)
-	asked, failed, repeated := 0, 0, 0
+	asked, failed, repeated := 0, 0, []string(nil)
 	for name, c := range counts {
 		if !spared(name) {
 			continue
 		}
-		asked, failed, repeated = asked+c.asked, failed+len(c.failures), repeated+c.repeated
+		asked, failed = asked+c.asked, failed+len(c.failures)
+		for _, r := range c.repeated {
+			repeated = append(repeated, name+" "+r)
+		}
 		if len(c.failures) > 0 {
 			const shown = 5
 			t.Errorf("%s: %s: %d of %d failed, the last ones:\n\t%s", step, name, len(c.failures), c.asked,
 				strings.Join(c.failures[max(0, len(c.failures)-shown):], "\n\t"))
 		}
 	}
-	t.Logf("%s: %d connections, %d failed, %d had to send a packet again", step, asked, failed, repeated)
-	if repeated > 0 {
-		t.Errorf("%s: %d connections had to send a packet again", step, repeated)
+	t.Logf("%s: %d connections, %d failed, %d had to send a packet again", step, asked, failed, len(repeated))
+	if len(repeated) > 0 {
+		t.Errorf("%s: these connections had to send a packet again:\n\t%s", step, strings.Join(repeated, "\n\t"))
 	}
 	l.since = end
 }
@@ -113,8 +116,8 @@ func everyone(string) bool { return true }
 
 // count is what became of the connections to a target.
 type count struct {
-	asked, repeated int
-	failures        []string
+	asked              int
+	failures, repeated []string
 }
 
 // counts asks all clients for the connections that began after a time. Names begin with the place of the client.
@@ -149,7 +152,10 @@ func (l *clients) counts(since time.Time) (map[string]*count, error) {
 
 func (c *count) add(a rate.Attempt) {
 	c.asked++
-	c.repeated += min(a.Repeated, 1)
+	if a.Repeated > 0 {
+		c.repeated = append(c.repeated, fmt.Sprintf("%s %d times from port %d to %s: handshake %s, all %s", a.Began.UTC().Format("15:04:05.000"), a.Repeated,
+			a.SourcePort, a.Server, a.Handshake.Round(time.Millisecond), a.Took.Round(time.Millisecond)))
+	}
 	if a.Outcome != rate.Answered {
 		c.failures = append(c.failures, fmt.Sprintf("%s %s %s after %s", a.Began.UTC().Format("15:04:05.000"), a.Outcome, a.Error, a.Took.Round(time.Millisecond)))
 	}

@@ -61,5 +61,7 @@ oomScoreAdj: 0
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%%, imagefs.available: 1%%}
 imageGCHighThresholdPercent: 100
 serializeImagePulls: false
-`, n.name(), n.path("resolv.conf"))
+shutdownGracePeriod: %s
+shutdownGracePeriodCriticalPods: %s
+`, n.name(), n.path("resolv.conf"), shutdownGrace, shutdownGraceCritical)
 }

@@ -4,6 +4,7 @@
 //	daemonset_test.go   the DaemonSet is rolled out, upgraded, killed, and a node is rebooted
 //	switch_test.go      from kube-proxy to Verdict and back, by the commands of config/deploy/README.md
 //	vanish_test.go      the link of a node is cut, under kube-proxy and under Verdict
+//	leave_test.go       a node leaves, under kube-proxy and under Verdict
 //	plugin_test.go      "kubectl verdict" asks both nodes
 //	rollout_test.go     rolling updates under connections, as a benchmark
 //	rollout_trace_test.go  what explains a failure in them
@@ -12,6 +13,7 @@
 //	config_test.go      configuration files of containerd, kubelet and network plugins
 //	network_test.go     the namespaces and their addresses
 //	node_test.go        a node: its processes, and how it ends
+//	login1_test.go      stands in for D-Bus and logind: stops the system of a node
 //	images_test.go      makes images without a registry
 //	clients_test.go     clients in pods and outside, and what they counted
 //	document_test.go    takes commands and files out of a document

@@ -28,6 +28,7 @@ type node struct {
 	dir    string
 	first  *lab.Process // nil: the node is down
 	starts int
+	system login1 // asks the kubelet to shut down
 }
 
 func (n *node) name() string { return fmt.Sprintf("verdict-e2e-%d", n.number) }
@@ -78,11 +79,18 @@ func (n *node) start() error {
 	if err != nil {
 		return err
 	}
+	if n.starts == 1 {
+		bus, err := n.system.listen(n.path("bus"))
+		if err != nil {
+			return err
+		}
+		n.c.cleanup(bus.Close)
+	}
 	var ips []string
 	for _, a := range n.addresses() {
 		ips = append(ips, a.String())
 	}
-	return n.run("kubelet", n.c.program("kubelet"), "--config="+n.path("kubelet.yaml"), "--kubeconfig="+kubeconfig,
+	return n.run("kubelet", "env", "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+n.path("bus"), n.c.program("kubelet"), "--config="+n.path("kubelet.yaml"), "--kubeconfig="+kubeconfig,
 		"--hostname-override="+n.name(), "--node-ip="+strings.Join(ips, ","), "--v=2")
 }
 

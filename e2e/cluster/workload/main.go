@@ -24,6 +24,7 @@ import (
 // Ports of the pods.
 const (
 	servePort = 8080
+	openPort  = 8081 // connections stay open
 	countPort = 9000
 )
 
@@ -104,6 +105,11 @@ func serve(name string) error {
 	if err != nil {
 		return fmt.Errorf("serve TCP: %w", err)
 	}
+	open, err := net.ListenTCP("tcp", &net.TCPAddr{Port: openPort})
+	if err != nil {
+		return fmt.Errorf("serve TCP: %w", err)
+	}
+	go lab.Accept(open, name, openPort)
 	go lab.Reply(conn, name, servePort)
 	return rate.Serve(listener, name)
 }
