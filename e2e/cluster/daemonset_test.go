@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
@@ -83,7 +82,7 @@ func (c *cluster) reboot(t *testing.T, l *clients) {
 	t.Helper()
 	rebooted, other := c.nodes[0], c.nodes[1]
 	l.asked = []*node{other}
-	l.since = time.Now()
+	l.begin(t)
 	lab.Must(t, rebooted.end())
 	lab.Must(t, rebooted.forget())
 	lab.Must(t, rebooted.start())
@@ -96,6 +95,6 @@ func (c *cluster) reboot(t *testing.T, l *clients) {
 		return strings.HasPrefix(name, other.name()+": ") && strings.Contains(name, "near")
 	})
 	l.asked = c.nodes
-	l.since = time.Now()
+	l.begin(t)
 	l.expect(t, "after the reboot", everyone)
 }

@@ -10,6 +10,7 @@
 //	segment.go    a TCP segment outside of the window
 //	sctp.go       SCTP by hand, and with the kernel's implementation
 //	conntrack.go  the node's table of flows
+//	queue.go      packets that the machine itself has dropped
 //	process.go    a process inside a namespace, its log, its end
 //	moment.go     what a failed test leaves: rules, flows, logs
 //	file.go       a file that appears in one step

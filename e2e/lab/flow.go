@@ -143,11 +143,12 @@ func (f *Flow) reportErrors() error {
 	return nil
 }
 
-// Retransmits is how many packets of a TCP connection its client has sent again. The kernel sends the first packet again
-// after a second.
+// Retransmits is how many packets of a TCP connection its client has sent again because they were lost. The kernel sends the first
+// packet again after a second.
 func (f *Flow) Retransmits() (int, error) { return Retransmits(f.conn) }
 
-// Retransmits is how many packets of a TCP connection this side has sent again; 0 for another protocol.
+// Retransmits is how many packets of a TCP connection this side has sent again because they were lost; 0 for another protocol. One
+// that was only late, on a busy machine, does not count: the other side has said that it got it twice (DSACK).
 func Retransmits(conn net.Conn) (n int, err error) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -168,7 +169,7 @@ func retransmits(fd int) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("ask how many packets were sent again: %w", err)
 	}
-	return int(info.Total_retrans), nil
+	return int(info.Total_retrans) - int(info.Dsack_dups), nil
 }
 
 // Send asks again over the open flow and waits for the answer.
