@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -140,13 +139,10 @@ func (b *bed) busy(slow <-chan struct{}) {
 func (b *bed) slowPath() {
 	const link, table = "slow", 101
 	remote := b.At(b.t, lab.Remote)
-	var tun *os.File
-	remote.MustDo(b.t, func() (err error) {
-		tun, err = openTUN(link)
-		return err
-	})
+	tun, err := remote.TUN(link)
+	lab.Must(b.t, err)
 	to := netip.PrefixFrom(lab.PodAddress(lab.IPv4, "c"), 32)
-	err := errors.Join(
+	err = errors.Join(
 		remote.SetUp(link), remote.AddRoute(netns.Route{To: to, Link: "veth-c", Table: table}), remote.Divert(link, table),
 	)
 	lab.Must(b.t, err)
@@ -168,22 +164,6 @@ func (b *bed) slowPath() {
 		_ = tun.Close()
 		<-done
 	})
-}
-
-func openTUN(name string) (*os.File, error) {
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	request, err := unix.NewIfreq(name)
-	if err != nil {
-		return nil, err
-	}
-	request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
-	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
-		return nil, errors.Join(err, unix.Close(fd))
-	}
-	return os.NewFile(uintptr(fd), name), nil
 }
 
 // scan sends one packet to each of many addresses and ports of the range of Services, from outside, over and over.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -138,4 +139,25 @@ func (n *Namespace) Addresses() (list []netip.Prefix, links []string, err error)
 
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// TUN makes a link whose packets the caller reads and writes. It goes with the file.
+func (n *Namespace) TUN(name string) (file *os.File, err error) {
+	err = n.Do(func() error {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		request, err := unix.NewIfreq(name)
+		if err != nil {
+			return errors.Join(err, unix.Close(fd))
+		}
+		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+			return errors.Join(err, unix.Close(fd))
+		}
+		file = os.NewFile(uintptr(fd), name)
+		return nil
+	})
+	return file, err
 }
