@@ -90,7 +90,8 @@ func (n *node) start() error {
 	for _, a := range n.addresses() {
 		ips = append(ips, a.String())
 	}
-	return n.run("kubelet", "env", "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+n.path("bus"), n.c.program("kubelet"), "--config="+n.path("kubelet.yaml"), "--kubeconfig="+kubeconfig,
+	// As systemd does, this starts the kubelet again when it fails: containerd answers before its part for kubelets is ready.
+	return n.run("kubelet", "bash", "-c", `until "$0" "$@"; do sleep 1; done`, "env", "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+n.path("bus"), n.c.program("kubelet"), "--config="+n.path("kubelet.yaml"), "--kubeconfig="+kubeconfig,
 		"--hostname-override="+n.name(), "--node-ip="+strings.Join(ips, ","), "--v=2")
 }
 
