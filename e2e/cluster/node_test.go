@@ -90,7 +90,8 @@ func (n *node) start() error {
 	for _, a := range n.addresses() {
 		ips = append(ips, a.String())
 	}
-	// As systemd does, this starts the kubelet again when it fails: containerd answers before its part for kubelets is ready.
+	// As systemd does, the shell starts the kubelet again when it fails: containerd answers before its part for kubelets is ready. And it
+	// stays when somebody stops the kubelet: nsenter would stop with it, and not notice that the node ends.
 	return n.run("kubelet", "bash", "-c", `until "$0" "$@"; do sleep 1; done`, "env", "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+n.path("bus"), n.c.program("kubelet"), "--config="+n.path("kubelet.yaml"), "--kubeconfig="+kubeconfig,
 		"--hostname-override="+n.name(), "--node-ip="+strings.Join(ips, ","), "--v=2")
 }
