@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/kubeproxyconfig"
 	"github.com/verdict-proxy/verdict/cmd/verdict/nodesetup"
@@ -24,7 +26,10 @@ func resolved(t *testing.T, file string, args ...string) *CommandLine {
 	c := New(pflag.NewFlagSet("test", pflag.ContinueOnError))
 	if file != "" {
 		path := filepath.Join(t.TempDir(), "config.conf")
-		if err := os.WriteFile(path, []byte(testHeader+file), 0o644); err != nil {
+		if !strings.Contains(file, "apiVersion:") {
+			file = testHeader + file
+		}
+		if err := os.WriteFile(path, []byte(file), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		args = append(args, "--config="+path)
@@ -116,6 +121,54 @@ func TestStrangeFields(t *testing.T) {
 	strict.File, strict.Strict = path, true
 	if err := strict.Resolve(); err == nil || !strings.Contains(err.Error(), "no version of kube-proxy has the field ipvs.strictArp") {
 		t.Errorf("--strict-config: %v", err)
+	}
+}
+
+// TestInstallations: what kubespray, the guide of EKS and k3s give kube-proxy starts Verdict, and the log names what it ignores and no more.
+func TestInstallations(t *testing.T) {
+	const syncs = "configSyncPeriod=15m0s (watches deliver each change of the cluster, so nothing is read again from time to time); " +
+		"iptables.masqueradeBit=14 (Verdict marks no packets); iptables.syncPeriod=30s (RESYNC); ipvs.syncPeriod=30s (RESYNC)"
+	const ignored = "clientConnection.contentType=application/vnd.kubernetes.protobuf (Verdict sends protobuf); " + syncs
+	common := "kube-api-qps=5 kube-api-burst=10 conntrack-max-per-core=32768 conntrack-min=131072 conntrack-tcp-timeout-established=24h0m0s " +
+		"healthz-bind-address=0.0.0.0:10256 proxy-mode=ipvs default-scheduler=rr nodeport-addresses=all backend=hybrid "
+	tests := []struct{ name, file, key, want, warns string }{
+		{"kubespray", "kubespray-configmap.yaml", "config.conf", common + "kubeconfig=/var/lib/kube-proxy/kubeconfig.conf hostname-override=node-2 " +
+			"cluster-cidr=10.244.0.0/16,fd00:10:244::/56 metrics-bind-address=127.0.0.1:10249 oom-score-adj=-999", ignored},
+		{"EKS", "eks-configmap.yaml", "config", common + "kubeconfig=/var/lib/kube-proxy/kubeconfig hostname-override=node-2 " +
+			"cluster-cidr= metrics-bind-address=0.0.0.0:10249 oom-score-adj=-998", ignored + "; udpIdleTimeout (it was for the mode userspace)"},
+		{"k3s", "k3s-flags.txt", "", "proxy-mode=iptables healthz-bind-address=127.0.0.1:10256 cluster-cidr=10.42.0.0/16 hostname-override=node-1 " +
+			"conntrack-max-per-core=0 conntrack-tcp-timeout-established=0s nodeport-addresses=all,localhost kubeconfig=/var/lib/rancher/k3s/agent/kubeproxy.kubeconfig", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			text, err := os.ReadFile("../kubeproxyconfig/testdata/" + tt.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var c *CommandLine
+			if tt.key == "" {
+				c = resolved(t, "", strings.Split(strings.TrimSpace(string(text)), "\n")[1:]...)
+			}
+			for document := range strings.SplitSeq(string(text), "\n---\n") {
+				var m corev1.ConfigMap
+				if tt.key != "" && yaml.UnmarshalStrict([]byte(document), &m) == nil && m.Data[tt.key] != "" {
+					c = resolved(t, m.Data[tt.key], "--hostname-override=node-2", "--strict-config")
+				}
+			}
+			for _, want := range strings.Fields(tt.want) {
+				flag, value, _ := strings.Cut(want, "=")
+				if got := valueOf(c.flags.Lookup(flag)); got != value {
+					t.Errorf("--%s is %q, want %q", flag, got, value)
+				}
+			}
+			var log strings.Builder
+			c.Warn(slog.New(slog.NewTextHandler(&log, nil)))
+			_, fields, _ := strings.Cut(strings.TrimSuffix(log.String(), "\"\n"), "fields=\"")
+			want := strings.ReplaceAll(tt.warns, "RESYNC", "the kernel reports each change of the tables to Verdict, so there is no periodic sync")
+			if fields != want || strings.Count(log.String(), "\n") != min(len(want), 1) {
+				t.Errorf("the log names\n%s\nwant\n%s", log.String(), want)
+			}
+		})
 	}
 }
 
