@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,12 +22,27 @@ import (
 // patience is how long the API server may take to answer a request.
 const patience = 5 * time.Second
 
-// Manifests checks a folder of manifests.
+// Manifests checks a folder of manifests. Others must be able to read it: the daemon of the systemd unit is a user of its own.
 func Manifests(dir string) Finding {
 	f := Finding{Check: "manifests", Status: OK, Detail: dir + " can be read"}
-	if _, err := os.ReadDir(dir); err != nil {
-		f.Status, f.Detail, f.Remedy = Error, err.Error(), "create the folder, or correct --manifests"
+	list, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return Finding{Check: f.Check, Status: Warning, Detail: err.Error(), Remedy: asRoot}
+	case err != nil:
+		return Finding{Check: f.Check, Status: Error, Detail: err.Error(), Remedy: "create the folder, or correct --manifests"}
 	}
+	closed := func(path string, need fs.FileMode) {
+		if info, err := os.Stat(path); err == nil && info.Mode()&need != need {
+			f.Status, f.Detail, f.Remedy = Warning, path+" can be read by its owner and group only", "chmod o+rX "+path+", unless the daemon runs as one of them"
+		}
+	}
+	for _, e := range list {
+		if !e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			closed(filepath.Join(dir, e.Name()), 0o004)
+		}
+	}
+	closed(dir, 0o005)
 	return f
 }
 

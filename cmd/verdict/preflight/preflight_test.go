@@ -5,7 +5,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/config"
@@ -119,5 +121,43 @@ func TestRoom(t *testing.T) {
 		if f := Room(tt.room, tt.err); f.Status != tt.want || (f.Remedy == "") != (tt.want == OK) || f.Detail == "" {
 			t.Errorf("%+v, %v: %+v", tt.room, tt.err, f)
 		}
+	}
+}
+
+// TestManifests: the daemon of the systemd unit is an ordinary user, so a folder or file that others cannot read is named, and
+// one that this user cannot look at is no error.
+func TestManifests(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "web.yaml")
+	for _, tt := range []struct {
+		dir, file fs.FileMode
+		names     string // in the finding; "": all is well
+	}{{0o755, 0o644, ""}, {0o755, 0o600, file}, {0o700, 0o644, dir}, {0o754, 0o644, dir}} {
+		if err := errors.Join(os.WriteFile(file, nil, 0o644), os.Chmod(dir, tt.dir), os.Chmod(file, tt.file)); err != nil {
+			t.Fatal(err)
+		}
+		want := Finding{Check: "manifests", Status: OK, Detail: dir + " can be read"}
+		if tt.names != "" {
+			want.Status, want.Detail = Warning, tt.names+" can be read by its owner and group only"
+			want.Remedy = "chmod o+rX " + tt.names + ", unless the daemon runs as one of them"
+		}
+		if f := Manifests(dir); f != want {
+			t.Errorf("%o, %o: %+v, want %+v", tt.dir, tt.file, f, want)
+		}
+	}
+	if f := Manifests(filepath.Join(dir, "none")); f.Status != Error {
+		t.Errorf("no folder: %+v", f)
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	found := make(chan Finding)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		_ = syscall.Setfsuid(65534)
+		found <- Manifests(dir)
+	}()
+	if f := <-found; f.Status != Warning || f.Remedy != asRoot {
+		t.Errorf("another user looks at the folder: %+v", f)
 	}
 }
