@@ -193,6 +193,13 @@ func TestReloadNamesProblems(t *testing.T) {
 	if log := d.log.String(); !strings.Contains(log, "field=spec.addresses") || strings.Contains(log, "field=status") {
 		t.Errorf("the log has fields that nobody wrote:\n%s", log)
 	}
+	writeManifest(t, dir, "web.yaml", balancer("web", "192.0.2.10", "  scheduler: nosuch\n"))
+	_, _, stderr := inside(t, ns, "reload")
+	for _, want := range []string{dir + "/web.yaml:10: LoadBalancer default/web: spec.scheduler: the text \"nosuch\"", " Service default/web in its previous form: spec.scheduler: scheduler wlc needs IPVS"} {
+		if !strings.Contains(stderr, want) || strings.Contains(stderr, ":0:") {
+			t.Errorf("after a typing error, the reload does not say %q:\n%s", want, stderr)
+		}
+	}
 	for i := range 8 { // a Service each, so that the next reload would find the problems of the last one if it looked too early
 		writeManifest(t, dir, "web.yaml", balancer("web", fmt.Sprint("192.0.2.", 20+i), ""))
 		writeManifest(t, dir, "z.yaml", diffService("z", "10.96.0.1", fmt.Sprintf("externalIPs: [192.0.2.%d]", 40+i), "", "10.244.0.1"))

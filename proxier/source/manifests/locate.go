@@ -65,6 +65,9 @@ func (p Place) String() string {
 	if p.Object != "" {
 		text = fmt.Sprintf("%s: %s: %s", p.Object, p.Field, p.Reason)
 	}
+	if p.File == "" {
+		return text
+	}
 	return fmt.Sprintf("%s:%d: %s", p.File, p.Line, text)
 }
 
@@ -76,20 +79,16 @@ func (m *Source) Locate(p state.Problem) Place {
 		return at
 	}
 	id := objectID{kind: p.Kind, name: p.Object}
-	for name, f := range m.files {
-		for _, o := range f.objects {
-			if o.id != id {
-				continue
-			}
-			at := Place{File: filepath.Join(m.Dir, name), Line: o.line, Object: id.String(), Field: p.Field, Reason: p.Reason}
-			if o.short {
-				at.Object = shortform.Kind + " " + id.name.String()
-			}
-			at.Line += lineInside(at.File, o.line, at.Field)
-			return at
-		}
+	o, is := m.inForce[id]
+	if !is { // what is in force of it is in no file any more
+		return Place{Object: id.String() + " in its previous form", Field: p.Field, Reason: p.Reason}
 	}
-	return Place{Object: id.String(), Field: p.Field, Reason: p.Reason}
+	at := Place{File: filepath.Join(m.Dir, o.file), Line: o.line, Object: id.String(), Field: p.Field, Reason: p.Reason}
+	if o.short {
+		at.Object = shortform.Kind + " " + id.name.String()
+	}
+	at.Line += lineInside(at.File, o.line, at.Field)
+	return at
 }
 
 // Places returns the places of Problems in the order of files and lines.
