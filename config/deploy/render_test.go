@@ -25,7 +25,7 @@ func variants() map[string][]string {
 	return map[string][]string{
 		"base":              nil,
 		"overlays/kubeadm":  {"kubeProxyConfigMap=kube-proxy"},
-		"overlays/k3s":      {"apiServer.host=127.0.0.1", "apiServer.port=6444", "clusterCIDR=10.42.0.0/16"},
+		"overlays/k3s":      {"apiServer.host=127.0.0.1", "apiServer.port=6444", "clusterCIDR=10.42.0.0/16", "extraArgs={--take-over}"},
 		"overlays/nft-only": {"initContainer=false", "extraArgs={--backend=nft}"},
 		"monitoring":        {"monitoring.enabled=true"},
 	}

@@ -171,7 +171,7 @@ func (c *cluster) startPlane() (err error) {
 	}
 	c.plane, err = apiserver.Start(apiserver.Options{
 		Binaries: c.binaries, Dir: c.logs, Namespace: c.place, Address: hosts(planeHost)[0].Addr(), ServiceRanges: serviceRanges,
-		Pods: true, Users: users, Certified: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
+		Pods: true, Users: users, Certified: []netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("127.0.0.1")},
 	})
 	if err != nil {
 		return err
