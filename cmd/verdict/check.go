@@ -91,7 +91,7 @@ func checkNode(ctx context.Context, s *config.Settings) []preflight.Finding {
 	list = append(list,
 		preflight.Listener("healthz-bind-address", s.HealthzBindAddress, holder),
 		preflight.Listener("metrics-bind-address", s.MetricsBindAddress, holder))
-	list = append(list, preflight.Sysctls(ipvsctl.ProcSys, preflight.IPv6Only())...)
+	list = append(list, preflight.Sysctls(ipvsctl.ProcSys, preflight.IPv6Only(), pid == 0)...)
 	list = append(list, preflight.Room(conntrack.ReadRoom("/proc")))
 	findings, services := checkSource(ctx, s)
 	if list = append(list, findings...); !local {

@@ -82,15 +82,18 @@ func TestSysctls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i, f := range Sysctls(root, false) {
+	for i, f := range Sysctls(root, false, false) {
 		if f.Status != sysctls[i].status || f.Remedy == "" {
 			t.Errorf("%+v, want %s", f, sysctls[i].status)
 		}
 	}
-	if f := Sysctls(root, true)[0]; f.Status != Warning {
+	if f := Sysctls(root, true, false)[0]; f.Status != Warning {
 		t.Errorf("on a node with IPv6 only: %+v", f)
 	}
-	if list := Sysctls(t.TempDir(), false); len(list) > 0 {
+	if f := Sysctls(root, false, true)[0]; f.Status != Warning || !strings.HasPrefix(f.Remedy, "none, if Verdict has not run yet") {
+		t.Errorf("before the first start: %+v", f)
+	}
+	if list := Sysctls(t.TempDir(), false, false); len(list) > 0 {
 		t.Errorf("without files: %+v", list)
 	}
 }

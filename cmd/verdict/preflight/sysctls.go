@@ -21,7 +21,7 @@ type sysctl struct {
 	status      Status
 	consequence string
 	remedy      string
-	ipv4        bool // it does not matter to a host with IPv6 only
+	ipv4        bool // it does not matter to a host with IPv6 only, and Verdict sets it at its start
 }
 
 var sysctls = []sysctl{
@@ -53,11 +53,13 @@ var sysctls = []sysctl{
 	},
 }
 
-// Sysctls reports those with a value that is in the way on a host, which may have IPv6 only. The root is /proc/sys, except in
-// tests.
-func Sysctls(root string, ipv6Only bool) []Finding { return readSysctls(root, ipv6Only, sysctls...) }
+// Sysctls reports those with a value that is in the way. The host may have IPv6 only, or no Verdict yet, which sets some at its start.
+// The root is /proc/sys, except in tests.
+func Sysctls(root string, ipv6Only, fresh bool) []Finding {
+	return readSysctls(root, ipv6Only || fresh, sysctls...)
+}
 
-func readSysctls(root string, ipv6Only bool, settings ...sysctl) (list []Finding) {
+func readSysctls(root string, mild bool, settings ...sysctl) (list []Finding) {
 	for _, s := range settings {
 		text, err := os.ReadFile(filepath.Join(root, strings.ReplaceAll(s.name, ".", "/")))
 		value := strings.TrimSpace(string(text))
@@ -66,7 +68,7 @@ func readSysctls(root string, ipv6Only bool, settings ...sysctl) (list []Finding
 		case err != nil:
 			list = append(list, Finding{Check: s.name, Status: Warning, Detail: err.Error(), Remedy: asRoot})
 		case value == s.wrong:
-			if s.ipv4 && ipv6Only {
+			if s.ipv4 && mild {
 				s.status = Warning
 			}
 			list = append(list, Finding{Check: s.name, Status: s.status, Detail: fmt.Sprintf("%s: %s", value, s.consequence), Remedy: s.remedy})
