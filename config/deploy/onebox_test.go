@@ -3,6 +3,7 @@
 package deploy
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"net/http"
@@ -161,6 +162,58 @@ func steps(t *testing.T) (list []string) {
 		}
 	}
 	return list
+}
+
+// TestSystemStopsAndStarts: Verdict serves while a part of the network still waits for an answer by DHCP, as ifupdown does for a minute.
+// When the system stops, Verdict and the network stay until the connections through the host have ended; a stop or a restart of
+// Verdict alone waits for none.
+func TestSystemStopsAndStarts(t *testing.T) {
+	b := newBox(t)
+	var sick atomic.Bool
+	b.serveWeb("a", &sick)
+	build(t, "v1.0.0", filepath.Join(b.root, "root/packages"))
+	b.must("apt-get install -y ./packages/*.deb 2>&1")
+	for file, text := range map[string]string{
+		"etc/default/verdict": "VERDICT_ARGS=--manage-addresses=" + lab.OutsideLink + "\n",
+		"etc/verdict/web.yaml": "apiVersion: verdict-proxy.github.io/v1alpha1\nkind: LoadBalancer\nmetadata: {name: web}\n" +
+			"spec: {addresses: [192.168.7.100], ports: [{port: 80, targetPort: 8000}], endpoints: [{address: 10.0.1.1}]}\n",
+		"etc/systemd/system/dhcp.service": "[Unit]\nBefore=network.target\nWants=network.target\n[Service]\nType=oneshot\nRemainAfterExit=yes\n" +
+			"ExecStart=cat /root/answer\nExecStop=touch /root/the-network-goes\n",
+	} {
+		if err := os.WriteFile(filepath.Join(b.root, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.must("mkfifo answer; systemctl daemon-reload; systemctl start --no-block dhcp")
+	b.must("timeout 60 systemctl start verdict; [ $(systemctl show -P ActiveState dhcp) = activating ]")
+	client := b.At(t, "x")
+	conn, err := client.DialContext(t.Context(), "tcp", "192.168.7.100:80")
+	lab.Must(t, err)
+	defer conn.Close()
+	b.must("echo >answer; systemctl start dhcp verdict-leave; timeout 30 systemctl restart verdict; timeout 30 systemctl stop verdict; systemctl start verdict")
+
+	b.must("systemctl --no-block poweroff 2>&1")
+	lab.Eventually(t, "verdict leave sees the connection", func() error {
+		text, err := b.run("journalctl -q -u verdict-leave")
+		if !strings.Contains(text, "clients outside have 1 open connection through this node to others") {
+			err = fmt.Errorf("%v: %s", err, text)
+		}
+		return err
+	})
+	request, err := http.NewRequest(http.MethodGet, "http://192.168.7.100/", http.NoBody)
+	lab.Must(t, err)
+	lab.Must(t, request.Write(conn))
+	answer, err := http.ReadResponse(bufio.NewReader(conn), request)
+	lab.Must(t, err)
+	defer answer.Body.Close()
+	if _, err := os.Stat(filepath.Join(b.root, "root/the-network-goes")); err == nil || answer.StatusCode != http.StatusOK {
+		t.Errorf("while the system stops, the answer is %s, and the network goes: %v", answer.Status, err == nil)
+	}
+	lab.Must(t, conn.Close())
+	lab.Eventually(t, "the system ends after its last connection", func() error {
+		_, err := os.Stat(filepath.Join(b.root, "root/the-network-goes"))
+		return err
+	})
 }
 
 // TestOneBox does what a new user does: a fresh Debian, the package, a LoadBalancer, and clients get answers from all servers that

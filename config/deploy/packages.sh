@@ -27,7 +27,8 @@ CGO_ENABLED=0 go build -trimpath -tags man -o "$stage/generate" ./cmd/verdict # 
 "$stage/generate" man "$stage/man"
 gzip -9n "$stage"/man/*
 for shell in bash zsh fish; do "$stage/generate" completion $shell >"$stage/verdict.$shell"; done
-sed 's,/usr/local/bin/verdict,/usr/bin/verdict,g' config/deploy/verdict.service >"$stage/verdict.service"
+cp config/deploy/verdict{,-leave}.service "$stage"
+sed -i 's,/usr/local/bin/verdict,/usr/bin/verdict,g' "$stage"/*.service
 cp -r LICENSE .github/CHANGELOG.md config/deploy/{loadbalancer.schema.json,examples,package} "$stage"
 # In the packaged README, links to other documents lead to those of this revision.
 source=https://github.com/verdict-proxy/verdict/blob/${REVISION:-main}/config/deploy

@@ -47,6 +47,7 @@ func TestPackagesContent(t *testing.T) {
 	}
 	for path, text := range map[string]string{
 		"/usr/lib/systemd/system/verdict.service":           "ExecStart=/usr/bin/verdict run",
+		"/usr/lib/systemd/system/verdict-leave.service":     "ExecStop=-/usr/bin/verdict leave",
 		"/usr/share/bash-completion/completions/verdict":    "__start_verdict",
 		"/usr/share/zsh/site-functions/_verdict":            "#compdef verdict",
 		"/usr/share/fish/vendor_completions.d/verdict.fish": "complete -c verdict",

@@ -17,7 +17,7 @@ func stage(t *testing.T, age time.Duration) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{
-		"verdict", "verdict.service", "man/verdict.8.gz", "verdict.bash", "verdict.zsh", "verdict.fish", "LICENSE", "README.md", "CHANGELOG.md", "changelog.gz", "package/default", "package/copyright", "package/lintian-overrides",
+		"verdict", "verdict.service", "verdict-leave.service", "man/verdict.8.gz", "verdict.bash", "verdict.zsh", "verdict.fish", "LICENSE", "README.md", "CHANGELOG.md", "changelog.gz", "package/default", "package/copyright", "package/lintian-overrides",
 		"package/postinst.sh", "package/prerm.deb.sh", "package/postrm.deb.sh", "package/prerm.rpm.sh", "loadbalancer.schema.json", "examples/web.yaml",
 	} {
 		file := filepath.Join(dir, name)
@@ -88,7 +88,7 @@ func checkContent(t *testing.T, file string) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for _, path := range []string{
-		"/usr/bin/verdict", "/usr/lib/systemd/system/verdict.service", "/usr/share/man/man8/verdict.8.gz",
+		"/usr/bin/verdict", "/usr/lib/systemd/system/verdict.service", "/usr/lib/systemd/system/verdict-leave.service", "/usr/share/man/man8/verdict.8.gz",
 		"/usr/share/bash-completion/completions/verdict", "/usr/share/zsh/site-functions/_verdict",
 		"/usr/share/fish/vendor_completions.d/verdict.fish", "/usr/share/doc/verdict/copyright",
 	} {

@@ -3,6 +3,7 @@
 package deploy
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,24 +11,30 @@ import (
 	"testing"
 )
 
-// analyzed copies the unit to a folder, with a program that exists, because systemd-analyze looks for it.
+// analyzed copies the units to a folder, with a program that exists, because systemd-analyze looks for it.
 func analyzed(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("verdict.service")
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "verdict.service")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(text), "/usr/local/bin/verdict", binary)), 0o644); err != nil {
+	leave, err := os.ReadFile("verdict-leave.service")
+	if err != nil {
 		t.Fatal(err)
 	}
-	return file
+	dir := t.TempDir()
+	for name, text := range map[string][]byte{"verdict.service": text, "verdict-leave.service": leave} {
+		if err := os.WriteFile(filepath.Join(dir, name), bytes.ReplaceAll(text, []byte("/usr/local/bin/verdict"), []byte(binary)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "verdict.service")
 }
 
 // TestSystemdVerifies: systemd understands each line of the unit.
 func TestSystemdVerifies(t *testing.T) {
 	file := analyzed(t)
-	if out, err := exec.Command("systemd-analyze", "verify", file).CombinedOutput(); err != nil || strings.Contains(string(out), "verdict.service") {
+	if out, err := exec.Command("systemd-analyze", "verify", file, filepath.Join(filepath.Dir(file), "verdict-leave.service")).CombinedOutput(); err != nil || strings.Contains(string(out), "verdict") {
 		t.Errorf("%v (Debian package systemd)\n%s", err, out)
 	}
 	broken := filepath.Join(t.TempDir(), "verdict.service")

@@ -11,9 +11,9 @@ import (
 // here. systemd itself only warns about an unknown key and ignores it.
 func directives() map[string][]string {
 	return map[string][]string{
-		"Unit": {"After", "Description", "Documentation", "StartLimitIntervalSec", "Wants"},
+		"Unit": {"After", "Description", "Documentation", "PartOf", "StartLimitIntervalSec", "Wants"},
 		"Service": {
-			"AmbientCapabilities", "CapabilityBoundingSet", "ConfigurationDirectory", "DynamicUser", "Environment", "EnvironmentFile", "ExecReload", "ExecStart", "ExecStartPre", "ExecStop", "RuntimeDirectory", "RuntimeDirectoryPreserve",
+			"AmbientCapabilities", "CapabilityBoundingSet", "ConfigurationDirectory", "DynamicUser", "Environment", "EnvironmentFile", "ExecReload", "ExecStart", "ExecStartPre", "ExecStop", "RemainAfterExit", "RuntimeDirectory", "RuntimeDirectoryPreserve",
 			"NotifyAccess", "TimeoutStartSec", "WatchdogSec",
 			"LockPersonality", "MemoryDenyWriteExecute", "NoNewPrivileges", "OOMScoreAdjust", "PrivateDevices", "PrivateTmp",
 			"ProtectClock", "ProtectControlGroups", "ProtectHome", "ProtectHostname", "ProtectKernelLogs", "ProtectKernelModules",
@@ -25,10 +25,10 @@ func directives() map[string][]string {
 	}
 }
 
-// unit reads verdict.service as section, key and value. The test fails if systemd would not understand a line.
-func unit(t *testing.T) map[string]map[string]string {
+// unit reads verdict.service, or another unit, as section, key and value. The test fails if systemd would not understand a line.
+func unit(t *testing.T, name ...string) map[string]map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("verdict.service")
+	text, err := os.ReadFile(append(name, "verdict.service")[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +59,7 @@ func TestUnit(t *testing.T) {
 		{"Service", "Type", "notify", "units after this one need the rules"},
 		{"Service", "NotifyAccess", "main", "no other process speaks for the daemon"},
 		{"Service", "ExecReload", "/usr/local/bin/verdict reload", "it waits, and says what became of it"},
-		{"Service", "ExecStop", "-+/usr/local/bin/verdict leave --settle=5s --timeout=1m", "shorter than TimeoutStopSec; a failure of it is none of the daemon"},
-		{"Service", "TimeoutStopSec", "75", "longer than ExecStop takes"},
+		{"Service", "TimeoutStopSec", "10", ""},
 		{"Service", "Restart", "on-failure", "a node without its proxy is of no use"},
 		{"Service", "RestartPreventExitStatus", "2", "exit code 2 says that the flags are wrong"},
 		{"Service", "ExecStartPre", "-+" + strings.Replace(got["Service"]["ExecStart"], " run ", " run --init-only ", 1), "RestartPreventExitStatus is not for this command"},
@@ -75,8 +74,20 @@ func TestUnit(t *testing.T) {
 			t.Errorf("%s=%s, want %s: %s", tt.key, v, tt.want, tt.why)
 		}
 	}
-	if after := strings.Fields(got["Unit"]["After"]); !slices.Contains(after, "network-pre.target") || !slices.Contains(after, "nftables.service") || !slices.Contains(after, "network.target") {
+	if after := strings.Fields(got["Unit"]["After"]); !slices.Contains(after, "network-pre.target") || !slices.Contains(after, "nftables.service") || slices.Contains(after, "network.target") {
 		t.Errorf("After=%v", after)
+	}
+	leave := unit(t, "verdict-leave.service")
+	for key, want := range map[string]string{
+		"After": "verdict.service network.target", "PartOf": "verdict.service", // it ends before both, and with the first
+		"Type": "oneshot", "RemainAfterExit": "yes", "ExecStop": "-/usr/local/bin/verdict leave --settle=5s --timeout=1m", "TimeoutStopSec": "75",
+	} {
+		if v := leave["Unit"][key] + leave["Service"][key]; v != want {
+			t.Errorf("verdict-leave.service: %s=%s, want %s", key, v, want)
+		}
+	}
+	if wants := strings.Fields(got["Unit"]["Wants"]); !slices.Contains(wants, "verdict-leave.service") {
+		t.Errorf("Wants=%v", wants)
 	}
 	start := command(got)
 	if start[0] != "/usr/local/bin/verdict" || !slices.Contains(start, "--manifests=/etc/"+got["Service"]["ConfigurationDirectory"]) {
