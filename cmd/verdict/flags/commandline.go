@@ -209,18 +209,21 @@ func (c *CommandLine) Warn(log *slog.Logger) {
 			log.Warn("this feature gate has no effect", "gate", gate, "reason", "Verdict has no gate but "+config.ExternalIPsGate)
 		}
 	}
-	c.warnFile(log)
+	if text := c.unused(); text != "" {
+		log.Warn(unusedFields, "file", c.File, "fields", text)
+	}
 }
 
-func (c *CommandLine) warnFile(log *slog.Logger) {
+const unusedFields = "fields of the configuration file have no effect"
+
+// unused names the fields of the file that have no effect.
+func (c *CommandLine) unused() string {
 	unused := kubeproxyconfig.Unused(c.config)
 	for _, f := range c.strange {
 		unused = append(unused, fmt.Sprintf("%s (%s)", f.Path, cmp.Or(f.Why, "no version of kube-proxy has it")))
 	}
 	slices.Sort(unused)
-	if len(unused) > 0 {
-		log.Warn("fields of the configuration file have no effect", "file", c.File, "fields", strings.Join(unused, "; "))
-	}
+	return strings.Join(unused, "; ")
 }
 
 // Write writes the configuration that is in force. What the format cannot say is in comments.

@@ -116,7 +116,9 @@ func (f *follower) apply(next *CommandLine) (restart, err error) {
 		}
 		f.log.Info("the configuration file has changed; the change takes effect", "file", f.present.File, "changes", strings.Join(live, "; "))
 	}
-	next.warnFile(f.log)
+	if text := next.unused(); text != "" && text != f.present.unused() { // the first reading finds what the start has named
+		f.log.Warn(unusedFields, "file", next.File, "fields", text)
+	}
 	f.present = next
 	return nil, nil
 }

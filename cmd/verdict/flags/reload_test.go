@@ -154,3 +154,22 @@ func TestConfigFolderIsNeverQuiet(t *testing.T) {
 	verbose(t, file, "3")
 	becomes(t, levels, 3)
 }
+
+// TestUnusedFieldsAreNamedOnce: the start has named them, so the first reading says nothing.
+func TestUnusedFieldsAreNamedOnce(t *testing.T) {
+	var log strings.Builder
+	c := resolved(t, "portRange: 1-2\n")
+	f := follower{present: c, log: slog.New(slog.NewTextHandler(&log, nil))}
+	for _, tt := range []struct{ more, want string }{{"", ""}, {"configSyncPeriod: 1m\n", "configSyncPeriod=1m0s"}} {
+		if err := os.WriteFile(c.File, []byte(testHeader+"portRange: 1-2\n"+tt.more), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		next, err := f.present.again()
+		if err == nil {
+			_, err = f.apply(next)
+		}
+		if err != nil || strings.Contains(log.String(), "no effect") != (tt.want != "") || !strings.Contains(log.String(), tt.want) {
+			t.Errorf("%q: %v, and the log has %q", tt.more, err, log.String())
+		}
+	}
+}

@@ -117,7 +117,7 @@ func TestUnused(t *testing.T) {
 featureGates: {B: false, A: true}
 iptables: {masqueradeBit: 0, masqueradeAll: true, minSyncPeriod: 1s}
 nftables: {masqueradeAll: true, minSyncPeriod: 2s}
-ipvs: {strictARP: true}
+ipvs: {strictARP: true, excludeCIDRs: []}
 winkernel: {enableDSR: true}
 conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s}
 logging: {flushFrequency: 5s, options: {json: {infoBufferSize: "0"}}}

@@ -107,6 +107,9 @@ func isSet(v reflect.Value) bool {
 	if q, ok := v.Addr().Interface().(interface{ IsZero() bool }); ok {
 		return !q.IsZero() // an amount of 0 has a format
 	}
+	if v.Kind() == reflect.Slice {
+		return v.Len() > 0 // kubespray writes []
+	}
 	return !v.IsZero()
 }
 
