@@ -35,7 +35,7 @@ func (c *cluster) kubeProxyOf(t testing.TB, installer, mode string) {
 		flags, err := os.ReadFile(installations + "k3s-flags.txt")
 		lab.Must(t, err)
 		_, list, _ := strings.Cut(strings.TrimSpace(string(flags)), "\n")
-		list = strings.NewReplacer("\n", ", ", "node-1", "$(NODE_NAME)", "10.42.0.0/16", "'"+podRanges+"'",
+		list = strings.NewReplacer("\n", ", ", "node-1", "$(NODE_NAME)", "--cluster-cidr=10.42.0.0/16", "'--cluster-cidr="+podRanges+"'",
 			"/var/lib/rancher/k3s/agent/kubeproxy.kubeconfig", "/var/lib/kube-proxy/kubeconfig.conf").Replace(list)
 		text = strings.Replace(text, "--config=/var/lib/kube-proxy/config.conf, --hostname-override=$(NODE_NAME)", list, 1)
 	}
