@@ -4,6 +4,7 @@ package deploy
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -195,8 +196,8 @@ func TestSystemStopsAndStarts(t *testing.T) {
 	b.must("systemctl --no-block poweroff 2>&1")
 	lab.Eventually(t, "verdict leave sees the connection", func() error {
 		text, err := b.run("journalctl -q -u verdict-leave")
-		if !strings.Contains(text, "clients outside have 1 open connection through this node to others") {
-			err = fmt.Errorf("%v: %s", err, text)
+		if err == nil && !strings.Contains(text, "clients outside have 1 open connection through this node to others") {
+			err = errors.New(text)
 		}
 		return err
 	})
