@@ -152,16 +152,23 @@ bench: ## measure changes, first sync, memory and connections at SIZES="100 1000
 		../../.cache/bench.test -test.run '^$$' -test.bench "/$$part" -test.benchtime 5s; done; done) | tee $(or $(SAVE),.cache/bench.txt)
 	e2e/benchtable.sh services $(or $(SAVE),.cache/bench.txt)
 
+UPSTREAM_BENCH = set -eo pipefail; upstream="$$(e2e/controlplane/build.sh)"; $(GO) test ./e2e/benchupstream -run '^$$' -benchtime 1x -timeout 0 \
+		-verdict $(CURDIR)/bin/verdict -upstream "$$upstream" -saved $(CURDIR)/.cache/etcd
+
 .PHONY: bench-upstream
-bench-upstream: packages build ## measure Verdict beside kube-proxy, draw e2e/change-latency.svg (root, 15 minutes; BENCH="-sizes 100,1000")
-	set -eo pipefail; upstream="$$(e2e/controlplane/build.sh)"; $(GO) test ./e2e/benchupstream -run '^$$' -bench Proxy -benchtime 1x -timeout 2h \
-		-verdict $(CURDIR)/bin/verdict -upstream "$$upstream" -plot $(CURDIR)/e2e/change-latency.svg $(BENCH) | tee .cache/bench-upstream.txt
-	e2e/benchtable.sh proxy .cache/bench-upstream.txt
+bench-upstream: packages build ## measure Verdict beside kube-proxy; write e2e/change-latency.svg and the table of e2e/RESULTS.md (root, 25 minutes; BENCH="-sizes 100,1000" writes none)
+	$(UPSTREAM_BENCH) -bench Proxy $(or $(BENCH),-plot $(CURDIR)/e2e/change-latency.svg) | tee .cache/bench-upstream.txt
+	e2e/benchtable.sh proxy .cache/bench-upstream.txt $(if $(BENCH),,e2e/RESULTS.md)
+
+.PHONY: bench-sizes
+bench-sizes: packages build ## the same with 44,000 Services, and with 250,011 endpoints; write e2e/large-clusters.svg (root, 2 hours; BENCH="-cases 500:5000" PROXY=verdict)
+	$(UPSTREAM_BENCH) -bench 'Sizes/./proxy=($(or $(PROXY),verdict|nftables|iptables))$$' \
+		$(or $(BENCH),-plot $(CURDIR)/e2e/large-clusters.svg) | tee .cache/bench-sizes.txt
+	e2e/benchtable.sh proxy .cache/bench-sizes.txt $(if $(BENCH),,e2e/RESULTS.md)
 
 .PHONY: bench-daemons
 bench-daemons: packages build ## let 50 nodes with Verdict follow one API server, and ask their metrics for the latency of a change (root, 3 minutes)
-	set -eo pipefail; upstream="$$(e2e/controlplane/build.sh)"; $(GO) test ./e2e/benchupstream -run '^$$' -bench Daemons -benchtime 1x -timeout 1h \
-		-verdict $(CURDIR)/bin/verdict -upstream "$$upstream" -seconds 60 | tee .cache/bench-daemons.txt
+	$(UPSTREAM_BENCH) -bench Daemons -seconds 60 | tee .cache/bench-daemons.txt
 	e2e/benchtable.sh daemons .cache/bench-daemons.txt
 
 .PHONY: bench-deadnode

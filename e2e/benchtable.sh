@@ -1,12 +1,13 @@
 #!/bin/bash
-# benchtable.sh KEY FILE: print lines of Go benchmarks as a Markdown table. It has a row for each figure, and a column for
+# benchtable.sh KEY FILE [DOCUMENT]: print lines of Go benchmarks as a Markdown table. It has a row for each figure, and a column for
 # each value of a KEY in the names of the benchmarks, such as services. Of several lines of a name it shows the last;
 # benchstat compares them. Times are milliseconds, memory is MiB. With the key "services", the last column is the ratio of the
-# largest size to the smallest one. The machine stands above the table.
+# largest size to the smallest one. The machine stands above the table. A DOCUMENT gets all this between its lines
+# "<!-- NAME: begin -->" and "<!-- NAME: end -->"; the NAME is that of FILE without its ending.
 set -euo pipefail
-awk -v key="$1" '
+table=$(awk -v key="$1" '
 function short(v) { return v >= 100 ? sprintf("%.0f", v) : sprintf("%.3g", v) }
-/^(goos|goarch|cpu): / && !($0 in said) { said[$0] = 1; machine = machine (machine ? ", " : "") substr($0, index($0, " ") + 1) }
+/^(goos|goarch|cpu|machine): / && !($0 in said) { said[$0] = 1; machine = machine (machine ? ", " : "") substr($0, index($0, " ") + 1) }
 /^Benchmark/ {
 	name = substr($1, 10); sub(/-[0-9]+$/, "", name)
 	column = "-"
@@ -21,7 +22,7 @@ function short(v) { return v >= 100 ? sprintf("%.0f", v) : sprintf("%.3g", v) }
 		else if (unit !~ /wire/ && sub(/(^|-)B$/, "&, MiB", unit)) value /= 1048576
 		row = name " | " unit
 		if (!((row, "") in cell)) { cell[row, ""] = 1; rows[++height] = row }
-		cell[row, column] = short(value)
+		cell[row, column] = $i == "+Inf" ? "not in time" : short(value)
 		number[row, column] = value
 	}
 }
@@ -39,4 +40,9 @@ END {
 		if (ratio) printf " | %s", number[rows[r], first] && (rows[r], last) in cell ? sprintf("%.2f", number[rows[r], last] / number[rows[r], first]) : ""
 		print " |"
 	}
-}' "$2"
+}' "$2")
+printf '%s\n' "$table"
+if [ $# -gt 2 ]; then
+	name=$(basename "$2" .txt)
+	sed -i -e "/<!-- $name: begin -->/,/<!-- $name: end -->/{//!d}" -e "/<!-- $name: begin -->/r /dev/stdin" "$3" <<<"$table"
+fi

@@ -18,14 +18,14 @@ import (
 
 // changer adds and removes endpoints through the API server.
 type changer struct {
-	slices   typed.EndpointSliceInterface
-	services int
-	used     int    // changes so far; each is at another Service
-	fresh    uint32 // the last pod address in use; the addresses of the cluster are lower
+	shape
+	slices typed.EndpointSliceInterface
+	used   int    // changes so far; each is at another Service
+	fresh  uint32 // the last pod address in use; the addresses of the cluster are lower
 }
 
-func newChanger(p *plane, services int) *changer {
-	return &changer{slices: p.client().DiscoveryV1().EndpointSlices(metav1.NamespaceDefault), services: services, fresh: 1 << 22}
+func newChanger(p *plane) *changer {
+	return &changer{shape: p.shape, slices: p.client().DiscoveryV1().EndpointSlices(metav1.NamespaceDefault), fresh: 1 << 22}
 }
 
 // next chooses a Service anywhere in the cluster, but never the first one, and a new endpoint for it.
@@ -34,7 +34,7 @@ func (c *changer) next() (slice *discoveryv1.EndpointSlice, addr netip.Addr) {
 	c.used++
 	i := 1 + c.used*stride%(c.services-1)
 	c.fresh++
-	slice, addr = newSlice(i), podIP(c.fresh)
+	slice, addr = c.shape.slice(i), podIP(c.fresh)
 	slice.Endpoints = append(slice.Endpoints, newEndpoint(int(c.fresh), addr))
 	return slice, addr
 }
@@ -49,13 +49,10 @@ func (c *changer) put(s *discoveryv1.EndpointSlice) (sent time.Time, took time.D
 	return sent, time.Since(sent), nil
 }
 
-// changePatience is how long a change may take.
-const changePatience = 30 * time.Second
-
 // isolated adds one endpoint to an idle cluster and removes it again, several times. It measures only the addition,
 // because kube-proxy cleans up some of its rules only some time after a removal.
 func (c *changer) isolated(w watcher, rounds int, quiet time.Duration) (change, puts measure.Sample, err error) {
-	if err := w.settle(quiet, changePatience); err != nil {
+	if err := w.settle(quiet, *patience); err != nil {
 		return nil, nil, err
 	}
 	for range rounds {
@@ -74,7 +71,7 @@ func (c *changer) isolated(w watcher, rounds int, quiet time.Duration) (change, 
 			a.sent, a.took, a.err = c.put(slice)
 			answered <- a
 		}()
-		found, err := w.arrived(changePatience)
+		found, err := w.arrived(*patience)
 		a := <-answered
 		if err == nil {
 			err = a.err
@@ -87,7 +84,7 @@ func (c *changer) isolated(w watcher, rounds int, quiet time.Duration) (change, 
 		if _, _, err := c.put(slice); err != nil {
 			return nil, nil, err
 		}
-		if err := w.settle(quiet, changePatience); err != nil {
+		if err := w.settle(quiet, *patience); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -100,9 +97,9 @@ const (
 	busyPerSecond   = 100
 )
 
-// stream adds endpoints to different Services at a steady rate and returns how long each took. With a nil watcher it
-// only makes the changes.
-func (c *changer) stream(w watcher, perSecond, seconds int) (measure.Sample, error) {
+// stream adds endpoints to different Services at a steady rate and returns how long each took, and how long it took from the
+// first change until the kernel had all. With a nil watcher it only makes the changes.
+func (c *changer) stream(w watcher, perSecond, seconds int) (sample measure.Sample, all time.Duration, err error) {
 	n := seconds * perSecond
 	slices, addrs := make([]*discoveryv1.EndpointSlice, n), make([]netip.Addr, n)
 	for i := range n {
@@ -111,24 +108,23 @@ func (c *changer) stream(w watcher, perSecond, seconds int) (measure.Sample, err
 			continue
 		}
 		if err := w.expect(addrs[i]); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 	sent := make([]time.Time, n)
 	written := make(chan error, 1)
 	go func() { written <- c.write(slices, sent, perSecond) }()
 	if w == nil {
-		return nil, <-written
+		return nil, 0, <-written
 	}
-	found, err := w.arrived(time.Duration(seconds)*time.Second + changePatience)
+	found, err := w.arrived(time.Duration(seconds)*time.Second + *patience)
 	if err := errors.Join(<-written, err); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var sample measure.Sample
 	for i, addr := range addrs {
-		sample = append(sample, found[addr].Sub(sent[i]))
+		sample, all = append(sample, found[addr].Sub(sent[i])), max(all, found[addr].Sub(sent[0]))
 	}
-	return sample, nil
+	return sample, all, nil
 }
 
 // writers is how many requests may be in flight at a time. An API server needs several milliseconds for each.

@@ -24,8 +24,7 @@ var daemons = flag.Int("daemons", 50, "`N` nodes with Verdict for BenchmarkDaemo
 // BenchmarkDaemons is what a fleet can see of the latency of a change: many daemons at one API server, 100 Services, and one new
 // endpoint a second. It asks their metrics for the 99th percentile over all nodes, as the recording rules do.
 func BenchmarkDaemons(b *testing.B) {
-	const services = 100
-	p := newPlane(b, services)
+	p := newPlane(b, tenEach(100))
 	kubeconfig, err := p.control.Kubeconfig(apiserver.KubeProxy)
 	lab.Must(b, err)
 	nodes := make([]*lab.Namespace, *daemons)
@@ -40,7 +39,7 @@ func BenchmarkDaemons(b *testing.B) {
 		lab.Must(b, err)
 	}
 	for b.Loop() {
-		_, err = newChanger(p, services).stream(nil, 1, *seconds)
+		_, _, err = newChanger(p).stream(nil, 1, *seconds)
 		lab.Must(b, err)
 	}
 	time.Sleep(rest) // in which the last change arrives everywhere, and kept answers to scrapes are forgotten

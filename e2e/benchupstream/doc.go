@@ -11,5 +11,6 @@
 //	xtables_test.go   finds out when iptables has a change
 //	changes_test.go   single changes, and streams of changes
 //	rules_test.go     counts chains, rules and sets
+//	sizes_test.go     the sizes at which kube-proxy was reported to break: cold starts, bursts, restarts, and others who wait
 //	daemons_test.go   many nodes with Verdict, and what their metrics say of the latency of a change
 package benchupstream

@@ -26,9 +26,10 @@ const perTransaction = 40
 // fill creates Services with their slices. Creating 10,000 Services through an API server takes minutes, and 50,000 would
 // take hours, because each Service costs more the more of them exist. So the API server has created only one object of each
 // kind. All others are copies of the stored objects, which fill writes into etcd directly.
-func fill(p *plane, services int) error {
+func fill(p *plane) error {
 	store := newEtcd(p.ns)
-	t := &templates{service: &corev1.Service{}, slice: &discoveryv1.EndpointSlice{}, address: &networkingv1.IPAddress{}}
+	services := p.services
+	t := &templates{shape: p.shape, service: &corev1.Service{}, slice: &discoveryv1.EndpointSlice{}, address: &networkingv1.IPAddress{}}
 	err := errors.Join(
 		store.template("services/specs/default/"+serviceName(0), t.service),
 		store.template("endpointslices/default/"+sliceName(0), t.slice),
@@ -48,7 +49,7 @@ func fill(p *plane, services int) error {
 
 // cached waits until the watch caches of the API server have the last object of each kind. Lists come from these caches.
 func cached(client kubernetes.Interface, services int) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), *patience)
 	defer cancel()
 	anyVersion := metav1.GetOptions{ResourceVersion: "0"}
 	for ctx.Err() == nil {

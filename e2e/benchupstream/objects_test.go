@@ -19,12 +19,29 @@ import (
 )
 
 const (
-	perService   = 10
+	perService   = 10 // endpoints, if nothing else is said
 	serviceRange = "10.96.0.0/12"
 	podRange     = "10.128.0.0/9"
 	ownNode      = "node-0"
 	nodes        = 1000 // over which endpoints are spread
 )
+
+// shape is the size of a cluster: endpoints are spread evenly over Services.
+type shape struct{ services, endpoints int }
+
+func tenEach(services int) shape { return shape{services, perService * services} }
+
+// parseShape reads SERVICES:ENDPOINTS.
+func parseShape(text string) (s shape, err error) {
+	_, err = fmt.Sscanf(text, "%d:%d", &s.services, &s.endpoints)
+	if err != nil || s.services < 3 || s.endpoints < s.services || s.endpoints/s.services >= 1000 { // as many fit into a slice
+		return s, fmt.Errorf("%q is no size of a cluster: SERVICES:ENDPOINTS, with fewer than 1,000 endpoints of a Service", text)
+	}
+	return s, nil
+}
+
+// first is the number of the first endpoint of a Service.
+func (s shape) first(i int) int { return i * s.endpoints / s.services }
 
 func serviceName(i int) string { return fmt.Sprintf("service-%06d", i) }
 func sliceName(i int) string   { return serviceName(i) + "-abcde" }
@@ -52,10 +69,10 @@ func newService(i int) *corev1.Service {
 	}
 }
 
-// newSlice is a slice as the endpoint slice controller writes it. The endpoints of the first Service are the server of
+// slice is a slice of all endpoints of a Service as the endpoint slice controller writes it. The endpoints of the first Service are the server of
 // a measure.Path.
-func newSlice(i int) *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{
+func (s shape) slice(i int) *discoveryv1.EndpointSlice {
+	sl := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceDefault, Name: sliceName(i), GenerateName: serviceName(i) + "-",
 			Labels: map[string]string{
@@ -68,14 +85,14 @@ func newSlice(i int) *discoveryv1.EndpointSlice {
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(measure.ServerPort))}},
 	}
-	for j := range perService {
-		addr := podIP(uint32(i*perService + j))
+	for n := s.first(i); n < s.first(i+1); n++ {
+		addr := podIP(uint32(n))
 		if i == 0 {
-			addr = measure.Server(j)
+			addr = measure.Server(n)
 		}
-		s.Endpoints = append(s.Endpoints, newEndpoint(i*perService+j, addr))
+		sl.Endpoints = append(sl.Endpoints, newEndpoint(n, addr))
 	}
-	return s
+	return sl
 }
 
 func newEndpoint(n int, addr netip.Addr) discoveryv1.Endpoint {
@@ -90,6 +107,7 @@ func newEndpoint(n int, addr netip.Addr) discoveryv1.Endpoint {
 // templates are objects as an API server stores them, with everything that it adds: defaults, managed fields,
 // addresses.
 type templates struct {
+	shape
 	service *corev1.Service
 	slice   *discoveryv1.EndpointSlice
 	address *networkingv1.IPAddress
@@ -103,7 +121,7 @@ type stored struct {
 
 // objects makes all objects of Service i in the form in which etcd stores them.
 func (t *templates) objects(i int) ([]stored, error) {
-	svc, sl, ip := t.service.DeepCopy(), newSlice(i), t.address.DeepCopy()
+	svc, sl, ip := t.service.DeepCopy(), t.shape.slice(i), t.address.DeepCopy()
 	svc.Name, svc.UID = serviceName(i), uuid.NewUUID()
 	svc.Labels, svc.Spec.Selector = newService(i).Labels, newService(i).Spec.Selector
 	svc.Spec.ClusterIP, svc.Spec.ClusterIPs = serviceIP(i).String(), []string{serviceIP(i).String()}

@@ -28,7 +28,7 @@ func TestCountLegacy(t *testing.T) {
 
 // TestStoredObjects expects the values for etcd to be objects that an API server can read.
 func TestStoredObjects(t *testing.T) {
-	made := &templates{service: newService(0), slice: newSlice(0), address: &networkingv1.IPAddress{
+	made := &templates{shape: tenEach(50), service: newService(0), slice: tenEach(50).slice(0), address: &networkingv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{Name: serviceIP(0).String(), Labels: map[string]string{"ipaddress.kubernetes.io/ip-family": "IPv4"}},
 		Spec:       networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: "default", Name: serviceName(0)}},
 	}}
@@ -62,8 +62,32 @@ func TestStoredObjects(t *testing.T) {
 	}
 }
 
+// TestShapes expects each endpoint of a cluster at one Service.
+func TestShapes(t *testing.T) {
+	s, err := parseShape("5006:250011")
+	lab.Must(t, err)
+	seen := map[string]bool{}
+	for i := range s.services {
+		n := len(s.slice(i).Endpoints)
+		if n < 49 || n > 50 {
+			t.Fatalf("Service %d has %d endpoints", i, n)
+		}
+		for _, e := range s.slice(i).Endpoints {
+			seen[e.Addresses[0]] = true
+		}
+	}
+	if len(seen) != s.endpoints {
+		t.Errorf("%d different endpoints, want %d", len(seen), s.endpoints)
+	}
+	for _, wrong := range []string{"", "100", "100:", "10:9", "10:20000"} {
+		if s, err := parseShape(wrong); err == nil {
+			t.Errorf("%q is %v", wrong, s)
+		}
+	}
+}
+
 func TestChangesAreAtDifferentServices(t *testing.T) {
-	c := &changer{services: 100, fresh: 1 << 22}
+	c := &changer{shape: tenEach(100), fresh: 1 << 22}
 	names, addrs := map[string]bool{}, map[netip.Addr]bool{}
 	for range 99 {
 		s, a := c.next()
@@ -77,7 +101,7 @@ func TestChangesAreAtDifferentServices(t *testing.T) {
 func TestSynced(t *testing.T) {
 	lines := map[string]string{
 		"Verdict": `time=2026-01-01T00:00:00Z level=INFO msg="tables written" services=10000 added=130104 kernel=300ms duration=481.2ms`,
-		"kube-proxy nftables": `I1121 07:00:00.1 1 proxier.go:1] "SyncProxyRules complete" ipFamily="IPv6" elapsed="9ms"` + "\n" +
+		"kube-proxy nftables, defaults": `I1121 07:00:00.1 1 proxier.go:1] "SyncProxyRules complete" ipFamily="IPv6" elapsed="9ms"` + "\n" +
 			`I1121 07:00:00.1 1 proxier.go:1] "SyncProxyRules complete" ipFamily="IPv4" elapsed="481.2ms"`,
 	}
 	for _, k := range proxyKinds() {
@@ -98,8 +122,8 @@ func TestSynced(t *testing.T) {
 
 // TestPlot expects a line for each proxy that was measured.
 func TestPlot(t *testing.T) {
-	svg := plot(map[string][]measure.Point{"Verdict": {{X: 100, Y: 5}}, "kube-proxy nftables": {{X: 100, Y: 50}}}, measure.Machine{})
-	if !strings.Contains(svg, ">Verdict<") || !strings.Contains(svg, "nftables<") || strings.Contains(svg, "iptables<") {
+	svg := plot(map[string][]measure.Point{"Verdict": {{X: 100, Y: 5}}, "kube-proxy nftables, defaults": {{X: 100, Y: 50}}}, measure.Machine{})
+	if !strings.Contains(svg, ">Verdict<") || !strings.Contains(svg, "nftables, defaults<") || strings.Contains(svg, "iptables<") {
 		t.Errorf("the picture has the wrong lines:\n%s", svg)
 	}
 }

@@ -3,6 +3,8 @@ package benchupstream
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,25 +22,38 @@ const planeAddress = "10.252.0.1"
 
 // plane is an API server in its own namespace. Nodes are connected to it one after the other.
 type plane struct {
+	shape
 	ns      *lab.Namespace
 	control *apiserver.ControlPlane
 	dir     string
 	nodes   int // connected so far
 }
 
-// newPlane starts an API server that has a cluster with this number of Services. It ends with the benchmark.
-func newPlane(b testing.TB, services int) *plane {
+// newPlane starts an API server that has a cluster of this size. It ends with the benchmark.
+func newPlane(b testing.TB, s shape) *plane {
 	b.Helper()
-	p := &plane{ns: &lab.Namespace{Namespace: netns.New(b)}, dir: b.TempDir()}
+	p := &plane{shape: s, ns: &lab.Namespace{Namespace: netns.New(b)}, dir: b.TempDir()}
 	addr := netip.MustParseAddr(planeAddress)
 	lab.Must(b, p.ns.AddAddress("lo", netip.PrefixFrom(addr, 32)))
-	var err error
+	saved := filepath.Join(*savedIn, fmt.Sprintf("%s-%d-%d", filepath.Base(*binaries), s.services, s.endpoints))
+	_, err := os.Stat(saved)
+	filled := *savedIn != "" && err == nil
+	if filled {
+		lab.Must(b, os.CopyFS(filepath.Join(p.dir, "etcd"), os.DirFS(saved)))
+	}
 	p.control, err = apiserver.Start(apiserver.Options{
 		Binaries: *binaries, Dir: p.dir, Namespace: p.ns, Address: addr, ServiceRanges: serviceRange,
 	})
 	lab.Must(b, err)
 	b.Cleanup(func() { lab.Must(b, p.control.Close()) })
-	lab.Must(b, p.control.Put(b.Context(), newNode(), newService(0), newSlice(0)), fill(p, services))
+	if filled {
+		lab.Must(b, cached(p.client(), s.services))
+		return p
+	}
+	lab.Must(b, p.control.Put(b.Context(), newNode(), newService(0), s.slice(0)), fill(p))
+	if *savedIn != "" {
+		lab.Must(b, p.control.Save(), os.CopyFS(saved+".part", os.DirFS(filepath.Join(p.dir, "etcd-saved"))), os.Rename(saved+".part", saved))
+	}
 	return p
 }
 

@@ -2,6 +2,7 @@ package benchupstream
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -39,19 +40,19 @@ func proxyKinds() []*proxyKind {
 			most: 1 << 20, quiet: 100 * time.Millisecond,
 		},
 		{
-			name: "kube-proxy nftables", id: "nftables", command: kubeProxy("nftables", ""), synced: upstreamSynced(),
+			name: "kube-proxy nftables, defaults", id: "nftables", command: kubeProxy("nftables", ""), synced: upstreamSynced(),
 			most: 10_000, quiet: 1500 * time.Millisecond,
 		},
 		{ // it reads what the kernel has through the program nft, as all versions before 1.37
-			name: "the same without NFTablesNetlink", id: "nftables-program", command: kubeProxy("nftables", "featureGates: {NFTablesNetlink: false}\n"),
+			name: "kube-proxy nftables, NFTablesNetlink off", id: "nftables-netlink-off", command: kubeProxy("nftables", "featureGates: {NFTablesNetlink: false}\n"),
 			synced: upstreamSynced(), most: 10_000, quiet: 1500 * time.Millisecond,
 		},
 		{ // as small as it may be: 0 is 1 s
-			name: "the same with minSyncPeriod 1ns", id: "nftables-soon", command: kubeProxy("nftables", "nftables: {syncPeriod: 1h, minSyncPeriod: 1ns}\n"),
+			name: "kube-proxy nftables, minSyncPeriod 1ns", id: "nftables-minsync-1ns", command: kubeProxy("nftables", "nftables: {syncPeriod: 1h, minSyncPeriod: 1ns}\n"),
 			synced: upstreamSynced(), most: 10_000, quiet: 1500 * time.Millisecond,
 		},
 		{
-			name: "kube-proxy iptables", id: "iptables", command: kubeProxy("iptables", ""), synced: upstreamSynced(),
+			name: "kube-proxy iptables, defaults", id: "iptables", command: kubeProxy("iptables", ""), synced: upstreamSynced(),
 			most: 5_000, legacy: true, quiet: 3 * time.Second,
 		},
 	}
@@ -141,12 +142,9 @@ func start(b testing.TB, k *proxyKind, node *lab.Namespace, dir, kubeconfig stri
 	return r
 }
 
-// syncPatience is how long a first synchronization may take.
-const syncPatience = 5 * time.Minute
-
 // waitSynced waits until the log shows the first synchronization. It calls sample repeatedly.
 func (r *running) waitSynced(sample func()) (took time.Duration, err error) {
-	for end := time.Now().Add(syncPatience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(*patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		sample()
 		if took, ok := r.syncedAfter(); ok {
 			return took, nil
@@ -157,7 +155,7 @@ func (r *running) waitSynced(sample func()) (took time.Duration, err error) {
 		default:
 		}
 	}
-	return 0, fmt.Errorf("%s has not synchronized within %s; its log ends:\n%s", r.kind.name, syncPatience, r.process.Log(10))
+	return 0, fmt.Errorf("%s has not synchronized within %s: %w; its log ends:\n%s", r.kind.name, *patience, context.DeadlineExceeded, r.process.Log(10))
 }
 
 // syncedAfter returns how long the first synchronization took, if the log shows it.

@@ -2,6 +2,7 @@ package benchupstream
 
 import (
 	"flag"
+	"fmt"
 	"net/netip"
 	"os"
 	"strconv"
@@ -22,6 +23,8 @@ var (
 	binaries = flag.String("upstream", "", "`DIR` with etcd, kube-apiserver and kube-proxy (e2e/controlplane/build.sh prints it)")
 	single   = flag.Int("changes", 15, "`N` single changes for each proxy at each size")
 	seconds  = flag.Int("seconds", 10, "each stream of changes lasts `N` seconds")
+	patience = flag.Duration("patience", 20*time.Minute, "how long a proxy may take for one thing; what takes longer is not measured")
+	savedIn  = flag.String("saved", "", "keep the etcd of each cluster in `DIR`, and start from it next time")
 	plotFile = flag.String("plot", "", "draw the latency of one change into `FILE` (SVG)")
 )
 
@@ -31,12 +34,12 @@ func BenchmarkProxy(b *testing.B) {
 	if *binary == "" || *binaries == "" {
 		b.Fatal("-verdict or -upstream is missing")
 	}
-	latency := map[string][]measure.Point{}
+	latency, machine := map[string][]measure.Point{}, sayMachine()
 	for text := range strings.SplitSeq(*sizes, ",") {
 		services, err := strconv.Atoi(text)
 		lab.Must(b, err)
 		b.Run("services="+text, func(b *testing.B) {
-			p := newPlane(b, services)
+			p := newPlane(b, tenEach(services))
 			for _, k := range proxyKinds() {
 				if services > k.most {
 					continue
@@ -44,7 +47,7 @@ func BenchmarkProxy(b *testing.B) {
 				b.Run("proxy="+k.id, func(b *testing.B) {
 					f := measure.Figures{}
 					for b.Loop() {
-						measureProxy(b, k, p, services, f)
+						measureProxy(b, k, p, f)
 					}
 					for unit, value := range f {
 						b.ReportMetric(value, unit)
@@ -57,8 +60,15 @@ func BenchmarkProxy(b *testing.B) {
 		})
 	}
 	if *plotFile != "" {
-		lab.Must(b, os.WriteFile(*plotFile, []byte(plot(latency, measure.ThisMachine())), 0o644))
+		lab.Must(b, os.WriteFile(*plotFile, []byte(plot(latency, machine)), 0o644))
 	}
+}
+
+// sayMachine prints the machine among the lines of the benchmark: figures mean nothing without it.
+func sayMachine() measure.Machine {
+	m := measure.ThisMachine()
+	fmt.Println("machine:", m)
+	return m
 }
 
 // plot draws the latency of one change.
@@ -78,7 +88,7 @@ func plot(latency map[string][]measure.Point, m measure.Machine) string {
 const rest = 3 * time.Second
 
 // measureProxy measures one proxy on a node of its own.
-func measureProxy(b *testing.B, k *proxyKind, p *plane, services int, f measure.Figures) {
+func measureProxy(b *testing.B, k *proxyKind, p *plane, f measure.Figures) {
 	b.Helper()
 	path := measure.NewPath(b)
 	p.connect(b, path.Node)
@@ -88,28 +98,29 @@ func measureProxy(b *testing.B, k *proxyKind, p *plane, services int, f measure.
 	lab.Must(b, err)
 	r := start(b, k, path.Node, p.dir, kubeconfig)
 	defer func() { lab.Must(b, r.process.Kill()) }()
-	r.firstSync(b, kernel, f)
+	lab.Must(b, r.firstSync(b, kernel, f))
 	countRules(b, path.Node, k.legacy, f)
-	c := newChanger(p, services)
+	c := newChanger(p)
 	r.changes(b, c, path.Node, f)
 	r.busy(b, c, f)
 	measure.Compare(b, path, netip.AddrPortFrom(serviceIP(0), 80))(f)
 }
 
-// firstSync waits for the first synchronization and measures its cost.
-func (r *running) firstSync(b testing.TB, kernelBefore int64, f measure.Figures) {
+// firstSync waits for the first synchronization and measures its cost, also that of one that does not end in time.
+func (r *running) firstSync(b testing.TB, kernelBefore int64, f measure.Figures) error {
 	b.Helper()
 	var largest int64
-	took, err := r.waitSynced(func() {
+	took, late := r.waitSynced(func() {
 		if _, child, err := r.usage(); err == nil { // an error means that the process is exiting, which waitSynced reports
 			largest = max(largest, child)
 		}
 	})
-	lab.Must(b, err)
-	f["first-sync-ns"], f["start-to-sync-ns"] = float64(took), float64(time.Since(r.started))
+	if late == nil {
+		f["first-sync-ns"], f["start-to-sync-ns"] = float64(took), float64(time.Since(r.started))
+	}
 	used, _, err := r.usage()
 	lab.Must(b, err)
-	f["cpu-to-sync-ns"] = float64(used.CPU + used.ChildrenCPU)
+	f["cpu-to-sync-ns"], f["cpu-in-kernel-to-sync-ns"] = float64(used.CPU+used.ChildrenCPU), float64(used.SystemCPU)
 	time.Sleep(rest)
 	used, _, err = r.usage()
 	lab.Must(b, err)
@@ -117,16 +128,21 @@ func (r *running) firstSync(b testing.TB, kernelBefore int64, f measure.Figures)
 	lab.Must(b, err)
 	f["resident-B"], f["peak-B"] = float64(used.RSS), float64(used.Peak)
 	f["largest-child-B"], f["kernel-B"] = float64(largest), float64(kernel-kernelBefore)
+	return late
+}
+
+// watch watches the kernel's rules.
+func (r *running) watch(node *lab.Namespace) (watcher, error) {
+	if r.kind.legacy {
+		return watchEntries(node)
+	}
+	return watchNotifications(node)
 }
 
 // changes measures single changes, then a stream of them.
 func (r *running) changes(b testing.TB, c *changer, node *lab.Namespace, f measure.Figures) {
 	b.Helper()
-	watch := watchNotifications
-	if r.kind.legacy {
-		watch = watchEntries
-	}
-	w, err := watch(node)
+	w, err := r.watch(node)
 	lab.Must(b, err)
 	defer func() { lab.Must(b, w.close()) }()
 	change, puts, err := c.isolated(w, *single, r.kind.quiet)
@@ -139,7 +155,7 @@ func (r *running) changes(b testing.TB, c *changer, node *lab.Namespace, f measu
 	}
 	var sample measure.Sample
 	f["stream-cpu-%"] = r.cost(b, func() (err error) {
-		sample, err = c.stream(streamed, streamPerSecond, *seconds)
+		sample, _, err = c.stream(streamed, streamPerSecond, *seconds)
 		return err
 	})
 	if len(sample) > 0 {
@@ -152,7 +168,7 @@ func (r *running) busy(b testing.TB, c *changer, f measure.Figures) {
 	b.Helper()
 	begin := time.Now()
 	f["busy-cpu-%"] = r.cost(b, func() error {
-		_, err := c.stream(nil, busyPerSecond, *seconds)
+		_, _, err := c.stream(nil, busyPerSecond, *seconds)
 		return err
 	})
 	f["busy-changes/sec"] = float64(*seconds*busyPerSecond) / time.Since(begin).Seconds()

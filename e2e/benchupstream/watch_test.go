@@ -35,6 +35,7 @@ type notifications struct {
 	buf     []byte
 	waiting map[netip.Addr]bool // true: seen in a transaction whose end has not come
 	found   map[netip.Addr]time.Time
+	changed time.Time // the latest message that is not about the table of neighbor
 }
 
 // nfnlgrpNFTables is NFNLGRP_NFTABLES.
@@ -78,14 +79,17 @@ func (w *notifications) arrived(patience time.Duration) (map[netip.Addr]time.Tim
 }
 
 func (w *notifications) settle(quiet, patience time.Duration) error {
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if err := w.receive(quiet); errors.Is(err, context.DeadlineExceeded) {
-			return nil
-		} else if err != nil {
+	w.changed = time.Now()
+	for end := w.changed.Add(patience); time.Now().Before(end); {
+		err := w.receive(time.Until(w.changed.Add(quiet)))
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
+		if time.Since(w.changed) >= quiet {
+			return nil
+		}
 	}
-	return fmt.Errorf("the rules still change after %s", patience)
+	return fmt.Errorf("the rules still change after %s: %w", patience, context.DeadlineExceeded)
 }
 
 // receive reads one datagram.
@@ -114,6 +118,9 @@ func (w *notifications) read(datagram []byte, now time.Time) {
 			w.finish(now)
 		} else {
 			w.look(m.Body)
+			if !bytes.Contains(m.Body, []byte(neighborTable)) {
+				w.changed = now
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package benchupstream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -84,7 +85,7 @@ func (w *entries) arrived(patience time.Duration) (map[netip.Addr]time.Time, err
 			return found, nil
 		}
 	}
-	return nil, fmt.Errorf("the nat table of iptables has not changed within %s", patience)
+	return nil, fmt.Errorf("the nat table of iptables has not changed within %s: %w", patience, context.DeadlineExceeded)
 }
 
 func (w *entries) settle(quiet, patience time.Duration) error {
@@ -99,7 +100,7 @@ func (w *entries) settle(quiet, patience time.Duration) error {
 			return nil
 		}
 	}
-	return errors.Join(err, fmt.Errorf("the rules still change after %s", patience))
+	return errors.Join(err, fmt.Errorf("the rules still change after %s: %w", patience, context.DeadlineExceeded))
 }
 
 func (w *entries) close() error { return unix.Close(w.fd) }

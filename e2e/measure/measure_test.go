@@ -126,6 +126,13 @@ func TestPlot(t *testing.T) {
 	if strings.Contains(svg, "nothing was measured") {
 		t.Error("a line without points has a name in the picture")
 	}
+	p.Groups = []string{"first sync", "one change"}
+	p.Lines[0].Points = []Point{{X: 0, Y: 5}, {X: 1, Y: 900}}
+	for _, want := range []string{">first sync<", ">one change<", ">900<"} {
+		if svg := p.SVG(); !strings.Contains(svg, want) {
+			t.Errorf("%q is not in the picture with groups", want)
+		}
+	}
 	_ = (&Plot{}).SVG() // must not fail without data
 }
 

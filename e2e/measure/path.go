@@ -51,6 +51,22 @@ func NewPath(tb testing.TB) *Path {
 	return p
 }
 
+// Accept accepts and closes connections until EndAccept. Dial accepts its own.
+func (p *Path) Accept() {
+	for {
+		fd, _, err := unix.Accept4(p.listener, unix.SOCK_CLOEXEC)
+		switch {
+		case err == nil:
+			_ = unix.Close(fd)
+		case !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ECONNABORTED):
+			return
+		}
+	}
+}
+
+// EndAccept ends Accept, and closes the server's port.
+func (p *Path) EndAccept() error { return unix.Shutdown(p.listener, unix.SHUT_RD) }
+
 func (p *Path) connect() error {
 	return errors.Join(
 		Link(p.Client, p.Node, "to-client", "10.250.0.2/24", NodeAddress+"/24"),

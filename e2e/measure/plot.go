@@ -15,11 +15,13 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Plot is a chart of lines over two logarithmic axes.
+// Plot is a chart of lines over logarithmic axes.
 type Plot struct {
 	Title, Subtitle string
 	X, Y            string // labels of the axes
-	Lines           []Line
+	// Groups are names on the X axis in the place of numbers; points count them from 0.
+	Groups []string
+	Lines  []Line
 }
 
 // Line is a series of points with a name. The points go from left to right.
@@ -51,7 +53,12 @@ func (p *Plot) SVG() string {
 			chart.Legend.Add(l.Name, line)
 		}
 	}
-	for _, axis := range []*plot.Axis{&chart.X, &chart.Y} {
+	axes := []*plot.Axis{&chart.X, &chart.Y}
+	if p.Groups != nil {
+		chart.NominalX(p.Groups...)
+		axes = axes[1:]
+	}
+	for _, axis := range axes {
 		if axis.Min <= axis.Max { // there are points
 			axis.Min, axis.Max, axis.AutoRescale = math.Pow10(int(math.Floor(math.Log10(axis.Min)))), axis.Max*1.1, true
 			axis.Scale, axis.Tick.Marker = plot.LogScale{}, decades{}
@@ -97,7 +104,7 @@ func newChart(title, x string) *plot.Plot {
 
 // lineColor is a color that color-blind readers can distinguish from the others, also on paper.
 func lineColor(i int) color.Color {
-	list := [][3]uint8{{0x09, 0x69, 0xda}, {0xbc, 0x4c, 0}, {0x82, 0x50, 0xdf}, {0x1a, 0x7f, 0x37}}
+	list := [][3]uint8{{0x09, 0x69, 0xda}, {0xbc, 0x4c, 0}, {0x82, 0x50, 0xdf}, {0x1a, 0x7f, 0x37}, {0x9a, 0x67, 0}, {0x57, 0x60, 0x6a}}
 	c := list[i%len(list)]
 	return color.RGBA{R: c[0], G: c[1], B: c[2], A: 255}
 }

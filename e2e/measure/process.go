@@ -21,6 +21,7 @@ type Process struct {
 	Name        string
 	CPU         time.Duration // its own, user and system
 	ChildrenCPU time.Duration // of children that have ended
+	SystemCPU   time.Duration // the part of both that was spent in the kernel
 	RSS         int64         // resident memory now, in bytes
 	Peak        int64         // the highest resident memory so far, in bytes
 }
@@ -38,7 +39,8 @@ func Inspect(pid int) (Process, error) {
 	}
 	return Process{
 		Name: status.Name, CPU: time.Duration(stat.UTime+stat.STime) * clockTick, ChildrenCPU: time.Duration(stat.CUTime+stat.CSTime) * clockTick,
-		RSS: int64(status.VmRSS), Peak: int64(status.VmHWM),
+		SystemCPU: time.Duration(int(stat.STime)+stat.CSTime) * clockTick,
+		RSS:       int64(status.VmRSS), Peak: int64(status.VmHWM),
 	}, nil
 }
 
