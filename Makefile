@@ -166,6 +166,17 @@ bench-sizes: packages build ## the same with 44,000 Services, and with 250,011 e
 		$(or $(BENCH),-plot $(CURDIR)/e2e/large-clusters.svg) | tee .cache/bench-sizes.txt
 	e2e/benchtable.sh proxy .cache/bench-sizes.txt $(if $(BENCH),,e2e/RESULTS.md)
 
+.PHONY: bench-readers
+bench-readers: packages build ## let 50, 200 and 500 readers of Verdict, and of kube-proxy, follow one API server (root, 20 minutes; BENCH="-readers 10")
+	$(UPSTREAM_BENCH) -bench 'Readers|Sent' $(BENCH) | tee .cache/bench-readers.txt
+	e2e/benchtable.sh reader .cache/bench-readers.txt $(if $(BENCH),,e2e/RESULTS.md)
+
+.PHONY: bench-million
+bench-million: packages ## 100,000 Services with 1,000,000 endpoints: first sync, memory, a change, a restart, a foreign flush (root, 5 minutes; MILLION=1000:10000)
+	set -eo pipefail; $(GO) test -tags e2e ./e2e/flood -run '^$$' -bench Million -benchtime 1x -timeout 0 \
+		$(if $(MILLION),-million $(MILLION)) | tee .cache/bench-million.txt
+	e2e/benchtable.sh cluster .cache/bench-million.txt $(if $(MILLION),,e2e/RESULTS.md)
+
 .PHONY: bench-daemons
 bench-daemons: packages build ## let 50 nodes with Verdict follow one API server, and ask their metrics for the latency of a change (root, 3 minutes)
 	$(UPSTREAM_BENCH) -bench Daemons -seconds 60 | tee .cache/bench-daemons.txt

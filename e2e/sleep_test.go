@@ -31,6 +31,7 @@ func maySleep() map[string]string {
 		"e2e/bench inWorld":                          "the kernel frees the tables of earlier rounds, and does not report it",
 		"e2e/benchupstream BenchmarkDaemons":         measures,
 		"e2e/benchupstream firstSync":                measures,
+		"e2e/benchupstream read":                     measures,
 		"e2e/chaos connect":                          pace,
 		"e2e/chaos edit":                             "gives the daemon time to follow the last changes; a measurement of the repair begins then",
 		"e2e/chaos flaps":                            slow,

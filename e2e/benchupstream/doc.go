@@ -12,5 +12,6 @@
 //	changes_test.go   single changes, and streams of changes
 //	rules_test.go     counts chains, rules and sets
 //	sizes_test.go     the sizes at which kube-proxy was reported to break: cold starts, bursts, restarts, and others who wait
+//	readers_test.go   many readers of one API server, and what each costs it
 //	daemons_test.go   many nodes with Verdict, and what their metrics say of the latency of a change
 package benchupstream

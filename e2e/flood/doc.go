@@ -16,6 +16,7 @@
 //	converted_bench_test.go 2,000 balancers that were converted from keepalived (make bench-converted)
 //	hostile_test.go   what a tenant with huge objects costs (make bench-hostile)
 //	attacks_test.go   what cost others much time once: objects, packets, readers
+//	million_bench_test.go the largest cluster, without any flood (make bench-million)
 //	attacks_bench_test.go what attacks cost others (make bench-hostile)
 //	control_test.go   processes beside: what the machine itself costs, readers of a page
 package flood
