@@ -157,7 +157,7 @@ UPSTREAM_BENCH = set -eo pipefail; upstream="$$(e2e/controlplane/build.sh)"; $(G
 
 .PHONY: bench-upstream
 bench-upstream: packages build ## measure Verdict beside kube-proxy; write e2e/change-latency.svg and the table of e2e/RESULTS.md (root, 25 minutes; BENCH="-sizes 100,1000" writes none)
-	$(UPSTREAM_BENCH) -bench Proxy $(or $(BENCH),-plot $(CURDIR)/e2e/change-latency.svg) | tee .cache/bench-upstream.txt
+	$(UPSTREAM_BENCH) -bench 'Proxy|Transaction' $(or $(BENCH),-plot $(CURDIR)/e2e/change-latency.svg) | tee .cache/bench-upstream.txt
 	e2e/benchtable.sh proxy .cache/bench-upstream.txt $(if $(BENCH),,e2e/RESULTS.md)
 
 .PHONY: bench-sizes
