@@ -116,6 +116,14 @@ func newEngine(k kernel.NFTables, o Options) *Engine {
 	return e
 }
 
+// Empty reports whether the kernel has no table of an earlier process. An error counts as one.
+func (e *Engine) Empty() bool {
+	return !slices.ContainsFunc(e.tables, func(tb *table.Table) bool {
+		was, err := e.conn.SurveyTable(tb.Family)
+		return was.Table || err != nil
+	})
+}
+
 // Watch starts to listen to commits of others, in the namespace of the engine. What happened before is not reported.
 func (e *Engine) Watch() (*kernel.Watcher, error) {
 	c, ok := e.conn.(*kernel.Conn)

@@ -24,6 +24,7 @@ type Dataplane interface {
 	Set(*plan.Service) []state.Problem
 	Delete(state.Name)
 	Apply() dataplane.Result
+	ApplyPiece() dataplane.Result
 	Tick() dataplane.Result
 	Totals() dataplane.AllTotals
 	Compare(repair bool) (dataplane.Found, error)
@@ -38,6 +39,9 @@ type Options struct {
 	Store     *state.Store
 	Dataplane Dataplane
 	Flows     flows.Remover
+	// Empty reports before the first pass whether the kernel has nothing of an earlier process, so that the pass may go there in
+	// pieces; nil: nobody knows.
+	Empty func() bool
 	// Former and Adopted are those of flows.Options.
 	Former, Adopted []conntrack.Frontend
 	// Primary returns the host's own main addresses. The loop asks for them when there is no Node object.
@@ -92,6 +96,7 @@ func New(o Options) *Proxier {
 		pace: pace, flows: cleaner,
 		passes: passer{
 			dataplane: o.Dataplane,
+			empty:     o.Empty,
 			queue:     queue{store: o.Store, replan: map[state.Name]bool{}},
 			node: environment.New(environment.Options{
 				Settings: o.Settings, Primary: o.Primary, IPv6: !o.NoIPv6, Servers: o.APIServers, Retry: checkPeriod, Log: o.Log,

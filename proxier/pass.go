@@ -18,6 +18,7 @@ import (
 // passer brings changes into the kernel, pass by pass, and reports what became of them.
 type passer struct {
 	dataplane Dataplane
+	empty     func() bool // as in Options
 	queue     queue
 	node      environment.Environment
 	planning  planning.Planning
@@ -33,11 +34,11 @@ type passer struct {
 
 // pass plans what changed and hands it to the kernel. What takes too long for one pass stays for the next ones, except what
 // changes the environment of all Services. The first pass is such a one: it is complete before it replaces the rules of an
-// earlier process.
+// earlier process. Without such rules, it serves some Services before it has planned all.
 func (p *passer) pass(environmentChanged bool) report.Pass {
-	pass := report.Pass{Started: time.Now()}
+	pass, first := report.Pass{Started: time.Now()}, !p.node.Known()
 	if p.updateEnvironment(environmentChanged) {
-		pass.Services = p.setEverything()
+		p.setEverything(&pass, first && !p.unhurried && p.empty != nil && p.empty())
 		p.apply(&pass)
 	} else {
 		p.some(&pass)
@@ -85,15 +86,35 @@ func (p *passer) updateEnvironment(changed bool) (everything bool) {
 	return first || !reflect.DeepEqual(p.node.Plan, planEnv)
 }
 
-// setEverything plans all Services, and returns how many there were. They are sorted, because their order decides about
-// the numbers of pools: the same objects give the same rules each time.
-func (p *passer) setEverything() (services int) {
+// A first pass in pieces plans a few Services at a time. Once it has so many frontends, endpoints and source ranges, it sends
+// them: a piece takes the kernel 10 to 15 ms, in which others cannot change nf_tables.
+const (
+	firstChunk = 32
+	firstPiece = 4000
+)
+
+// setEverything plans all Services. They are sorted, because their order decides about the numbers of pools: the same objects
+// give the same rules each time. In pieces, those of the cluster come first, and whatever comes last is left to apply.
+func (p *passer) setEverything(pass *report.Pass, inPieces bool) {
 	changed := p.queue.takeAll() // has those that are gone
-	all := slices.Compact(sortNames(append(p.queue.store.ServiceNames(), changed...)))
-	for chunk := range slices.Chunk(all, planning.ChunkSize) {
-		services += p.set(p.planning.Draft(chunk))
+	all, size, chunk := slices.Compact(sortNames(append(p.queue.store.ServiceNames(), changed...))), 0, planning.ChunkSize
+	if inPieces {
+		p.planning.Claim(all)
+		others := slices.DeleteFunc(slices.Clone(all), state.Name.OfCluster)
+		all = append(slices.DeleteFunc(all, func(n state.Name) bool { return !n.OfCluster() }), others...)
+		chunk = firstChunk
 	}
-	return services
+	for names := range slices.Chunk(all, chunk) {
+		d := p.planning.Draft(names)
+		pass.Services += p.set(d)
+		if size += d.Size; inPieces && size >= firstPiece {
+			r := p.dataplane.ApplyPiece()
+			r.Changed = nil // nobody pays for this pass
+			pass.Result.Add(r)
+			p.set(p.planning.Draft(r.Replan))
+			size, inPieces = 0, r.Err == nil // otherwise the rest comes at once
+		}
+	}
 }
 
 // A pass plans until it has used one of these up. To hand the plans to the engines and the kernel takes longer than to
@@ -163,7 +184,7 @@ func (p *passer) remove(name state.Name) {
 
 // apply hands everything to the kernel. Services whose ports change their engine are planned again on the way.
 func (p *passer) apply(pass *report.Pass) {
-	pass.Planning = time.Since(pass.Started)
+	pass.Planning = time.Since(pass.Started) - pass.Result.Encode - pass.Result.Kernel
 	for {
 		pass.Result.Add(p.dataplane.Apply())
 		replan := pass.Result.Replan

@@ -4,12 +4,15 @@ package bench
 
 import (
 	"flag"
+	"net"
 	"net/netip"
 	"os"
 	"runtime"
 	"runtime/metrics"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -83,6 +86,66 @@ func memory(b *testing.B) measure.Figures {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return measure.Figures{"resident-B": float64(p.RSS), "peak-B": float64(p.Peak), "heap-B": float64(m.HeapAlloc)}
+}
+
+// BenchmarkFirstAnswer makes first synchronizations on a node that forwards packets. A client connects to default/kubernetes again and
+// again until that answers. Another program changes nf_tables every millisecond; the longest such change is reported.
+func BenchmarkFirstAnswer(b *testing.B) {
+	atSizes(b, func(b *testing.B, c *cluster) {
+		c.services[0].Name = state.Name{Namespace: "default", Name: "kubernetes"}
+		c.slices[0].Service = c.services[0].Name
+		var answered, total measure.Sample
+		var longest time.Duration
+		for b.Loop() {
+			a, took, l := firstAnswer(b, c)
+			answered, total, longest = append(answered, a), append(total, took), max(longest, l)
+		}
+		f := measure.Figures{"longest-change-ns": float64(longest)}
+		answered.Report(f, "answer-")
+		total.Report(f, "sync-")
+		report(b, f)
+	})
+}
+
+func firstAnswer(b *testing.B, c *cluster) (answered, took, longest time.Duration) {
+	b.Helper()
+	time.Sleep(500 * time.Millisecond) // in which the kernel frees the tables of earlier rounds
+	path := measure.NewPath(b)
+	w, err := newWorld(path.Node, true)
+	lab.Must(b, err)
+	c.fill(w.store)
+	l := leastIn(b, path.Node.Namespace)
+	var others sync.WaitGroup
+	synced := make(chan struct{})
+	start := time.Now()
+	others.Go(func() {
+		for {
+			select {
+			case <-synced:
+				return
+			case <-time.After(time.Millisecond):
+				l.change(b)
+			}
+		}
+	})
+	others.Go(func() {
+		lab.Must(b, path.Client.Do(func() error {
+			d := net.Dialer{Timeout: 20 * time.Millisecond}
+			for answered == 0 {
+				if conn, err := d.DialContext(b.Context(), "tcp", netip.AddrPortFrom(serviceIP(0), 80).String()); err == nil {
+					answered = time.Since(start)
+					lab.Must(b, conn.Close())
+				}
+				time.Sleep(time.Millisecond)
+			}
+			return nil
+		}))
+	})
+	took, _ = w.do(b, w.store.MarkSynced)
+	close(synced)
+	others.Wait()
+	lab.Must(b, w.close(path.Node))
+	return answered, took, slices.Max(l.took)
 }
 
 // pause is the time before each change that is to meet an idle proxy: longer than --min-sync-period.

@@ -61,6 +61,9 @@ func TestFigures(t *testing.T) {
 	if f := of("FirstSync"); f["heap-B"] <= 0 || f["peak-B"] < f["resident-B"] {
 		t.Errorf("memory: %v", f)
 	}
+	if f := of("FirstAnswer"); f["answer-p50-ns"] <= 0 || f["sync-p50-ns"] <= 0 || f["longest-change-ns"] <= 0 {
+		t.Errorf("first answer: %v", f)
+	}
 	f := of("Endpoint")
 	if f["replaced-operations/op"] != 2 || f["replaced-transactions/op"] != 1 || f["iterations"] != 2 ||
 		f["replaced-kernel-p50-ns"] <= 0 || f["replaced-kernel-p50-ns"] > f["replaced-p50-ns"] {

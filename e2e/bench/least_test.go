@@ -23,9 +23,11 @@ type least struct {
 	took measure.Sample
 }
 
-func newLeast(b testing.TB) *least {
+func newLeast(b testing.TB) *least { return leastIn(b, netns.New(b)) }
+
+func leastIn(b testing.TB, ns *netns.Namespace) *least {
 	b.Helper()
-	l := &least{ns: netns.New(b)}
+	l := &least{ns: ns}
 	var err error
 	l.conn, err = nftables.New(nftables.WithNetNSFd(l.ns.Fd()), nftables.AsLasting())
 	lab.Must(b, err)
@@ -46,6 +48,11 @@ func (l *least) element() []nftables.SetElement {
 func (l *least) record(b testing.TB) {
 	b.Helper()
 	idle()
+	l.change(b)
+}
+
+func (l *least) change(b testing.TB) {
+	b.Helper()
 	start, old := time.Now(), l.element()
 	l.took = append(l.took, 0)
 	lab.Must(b, l.conn.SetDeleteElements(l.set, old), l.conn.SetAddElements(l.set, l.element()), l.conn.Flush())

@@ -72,7 +72,7 @@ func newWorld(ns *lab.Namespace, gathers gathering) (*world, error) {
 		settled: make(chan settled, 1024), ended: make(chan error, 1),
 	}
 	loop := proxier.New(proxier.Options{
-		Settings: &settings, Store: w.store, Flows: flows,
+		Settings: &settings, Store: w.store, Empty: engine.Empty, Flows: flows,
 		Dataplane: dataplane.New(dataplane.Options{Ruleset: engine}),
 		Observer:  &observer{store: w.store, settled: w.settled},
 		Primary:   func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr(measure.NodeAddress)}, nil },

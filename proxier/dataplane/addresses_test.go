@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,4 +54,20 @@ func TestOrderOfAddresses(t *testing.T) {
 		w.set(web)
 		w.pass(t, step.name, step.want)
 	}
+}
+
+// TestPieces: while other Services follow, nothing goes that an earlier process left, and the host gets no address.
+func TestPieces(t *testing.T) {
+	w := newWorld(t, true)
+	w.addresses = &onDevice{&w.journal, map[state.Name][]netip.Addr{}}
+	for i, want := range []string{"guard [10.96.0.1], apply, add", "guard [10.96.0.1], add, apply", "guard [10.96.0.1 10.96.0.2], add, apply"} {
+		if i == 2 {
+			w.serve("other", "10.96.0.2", "lc")
+		}
+		w.journal = nil
+		if r := w.ApplyPiece(); !r.Applied() || strings.Join(w.journal, ", ") != want {
+			t.Errorf("piece %d: %v, error %v; want %s", i, w.journal, r.Err, want)
+		}
+	}
+	w.pass(t, "the end", "addresses leave, guard [10.96.0.1 10.96.0.2], add, apply, remove, []")
 }

@@ -24,7 +24,7 @@ func (d *Dataplane) Apply() Result {
 	if d.addresses != nil {
 		gone = d.addresses.Remove() // before the rules stop serving them
 	}
-	r := d.applyAll()
+	r := d.applyAll(false)
 	if r.Err == nil && len(r.Replan) == 0 {
 		r.Replan = d.withRoom()
 	}
@@ -36,8 +36,16 @@ func (d *Dataplane) Apply() Result {
 	return r
 }
 
+// ApplyPiece hands over what was Set so far, although other Services follow. So what no Service asks for stays, and the host gets
+// no addresses yet. The caller Sets the Services in Replan again before the next call.
+func (d *Dataplane) ApplyPiece() Result {
+	r := d.applyAll(true)
+	d.ruleset.SetGlobals(d.env.Globals) // no service port of the next piece is postponed: a Service would refuse its other ports
+	return r
+}
+
 // applyAll hands the changes to both engines.
-func (d *Dataplane) applyAll() Result {
+func (d *Dataplane) applyAll(more bool) Result {
 	var r Result
 	if d.ipvs == nil {
 		d.applyRules(&r)
@@ -54,6 +62,9 @@ func (d *Dataplane) applyAll() Result {
 		return r
 	}
 	if !guarded && !d.addServers(&r) { // there was no table, so nothing is moving away from nft
+		return r
+	}
+	if more {
 		return r
 	}
 	done, _ := d.ipvs.Remove(time.Now()) // the error sums up the failures; nft serves now what IPVS does not, or nobody does

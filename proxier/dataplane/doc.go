@@ -9,6 +9,8 @@
 //   - Set and Delete say what one Service is to look like. They collect changes and do not fail. Set returns a Problem
 //     for each part of the Service that cannot be served as asked. The port is then served in the nearest way that works.
 //   - Apply hands all collected changes to the kernel. See Result for what the loop does with the outcome.
+//   - ApplyPiece is for a first pass over an empty kernel, which serves some Services before all were Set. Nothing of steps 0,
+//     4, 5 and 6 below is done then. An Apply ends it.
 //   - Compare compares the kernel with what Apply wrote and names what others changed.
 //   - Repair undoes what another process did to the tables, as soon as the kernel reports it or Compare finds it. RepairMore
 //     continues the comparison of everything that Repair begins when the kernel has dropped messages.

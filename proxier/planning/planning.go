@@ -3,6 +3,7 @@ package planning
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -38,6 +39,32 @@ func New(store *state.Store, s *config.Settings, health *endpointhealth.Monitor,
 	}
 	p.planner.Slots, p.planner.MaxEjected = slots, s.MaxEjected
 	return p
+}
+
+// Claim registers the frontends that Services ask for, before any of them is planned. So none of them is planned with a frontend
+// that another one has by precedence, however late that one is planned. Most Services have only a cluster IP of their own, for which
+// nobody else asks, and need no plan for it.
+func (p *Planning) Claim(names []state.Name) {
+	list, users := make([]*state.Service, 0, len(names)), make(map[netip.Addr]int, len(names))
+	for _, name := range names {
+		if svc, _ := p.store.Service(name); svc != nil {
+			list = append(list, svc)
+			for _, addrs := range [][]netip.Addr{svc.ClusterIPs, svc.ExternalIPs, svc.LoadBalancerIPs} {
+				for _, a := range addrs {
+					users[a]++
+				}
+			}
+		}
+	}
+	for _, svc := range list {
+		if len(svc.ExternalIPs)+len(svc.LoadBalancerIPs) > 0 || slices.ContainsFunc(svc.ClusterIPs, func(a netip.Addr) bool { return users[a] > 1 }) ||
+			slices.ContainsFunc(svc.Ports, func(port state.ServicePort) bool { return port.NodePort != 0 }) {
+			p.planner.Limits = p.budget.limitsOf(svc.Name)
+			p.planner.Limits.Ranges = p.ranges.most()
+			planned := p.planner.Plan(svc, nil, &p.Env)
+			p.Claims.Resolve(&planned, svc.Created)
+		}
+	}
 }
 
 // Draft is what some Services become. It is complete before the dataplane is touched: when one Service takes a frontend

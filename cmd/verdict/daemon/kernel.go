@@ -92,6 +92,11 @@ func (k *kernelSide) dataplane() *dataplane.Dataplane {
 	return dataplane.New(o)
 }
 
+// empty reports whether the kernel has nothing of an earlier process.
+func (k *kernelSide) empty() bool {
+	return k.engine.Empty() && (k.balancer == nil || k.balancer.Empty())
+}
+
 // close closes the parts that are open. The rules stay in the kernel.
 func (k *kernelSide) close() error {
 	var errs []error
