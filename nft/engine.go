@@ -311,7 +311,7 @@ func (p *pending) discard() {
 	}
 }
 
-// changedPorts counts the elements that service ports change, with those of the hash tables that they had last.
+// changedPorts counts the elements that service ports change, with those of the hash tables that begin to come or leave for them.
 func (e *Engine) changedPorts() map[contents.PortID]serviceport.Counts {
 	counts := map[contents.PortID]serviceport.Counts{}
 	add := func(id contents.PortID, n serviceport.Counts) {
@@ -324,7 +324,7 @@ func (e *Engine) changedPorts() map[contents.PortID]serviceport.Counts {
 				add(contents.PortID{Family: tb.Family, Name: owner}, n)
 			}
 		}
-		for name, n := range tb.Want.Hash.TakeRetired() {
+		for name, n := range tb.Want.Hash.TakePaid() {
 			add(contents.PortID{Family: tb.Family, Name: name}, serviceport.Counts{serviceport.Slot: int32(n)})
 		}
 	}

@@ -22,6 +22,14 @@ import (
 func attacks() []attack {
 	return []attack{
 		{name: "15 Services with mh and 900 endpoints are deleted", objects: hashed, begin: deleted(hashed)},
+		{name: "a Service with mh and 900 endpoints is deleted and made again, each 2 s", objects: func() []object { return hashed()[:2] },
+			begin: func(_ *testing.B, bed *bed) func() {
+				return bed.rewrite(time.Second, bed.server.encodeDeletion(hashed()[:1]...), bed.server.encode(hashed()[:1]...))
+			}},
+		{name: "a Service with mh has 900 endpoints, other ones each second", objects: func() []object { return hashed()[:2] },
+			begin: rewritten(time.Second, []object{pool("hashed-0", 230, 900)}, []object{pool("hashed-0", 200, 900)})},
+		{name: "30 ports with mh and endpoints of their own, other ones each second", objects: func() []object { return hashedPorts(0) },
+			begin: rewritten(time.Second, hashedPorts(1)[1:], hashedPorts(0)[1:])},
 		{name: "16,000 ports x 16,000 external IPs in one object, 10 times a second", begin: rewritten(100*time.Millisecond, square(0), square(1))},
 		{name: "4,000 ports x 24 endpoints, other ones twice a second", objects: func() []object { return manyPorts(0) },
 			begin: rewritten(500*time.Millisecond, manyPorts(1)[1:], manyPorts(0)[1:])},
@@ -93,6 +101,21 @@ func hashed() (list []object) {
 		svc := tenants(name, netip.AddrPortFrom(address(10, 98, i), 80))
 		svc.Annotations = map[string]string{"verdict-proxy.github.io/scheduler": "mh"}
 		list = append(list, svc, pool(name, 200+byte(i), 900))
+	}
+	return list
+}
+
+// hashedPorts are a Service and a slice for each port. The endpoints depend on the round.
+func hashedPorts(round int) []object {
+	svc := hashed()[0].(*corev1.Service)
+	list := []object{svc}
+	svc.Spec.Ports = nil
+	for i := range 30 {
+		name := fmt.Sprint("p", i)
+		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: int32(i + 1)})
+		s := slice("tenant", svc.Name, netip.AddrPortFrom(address(10, 200, 4*i+2*round), 80), netip.AddrPortFrom(address(10, 200, 4*i+2*round+1), 80))
+		s.Name, s.Ports = fmt.Sprint(s.Name, "-", i), []discoveryv1.EndpointPort{{Name: ptr.To(name), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](80)}}
+		list = append(list, s)
 	}
 	return list
 }

@@ -91,10 +91,7 @@ func (c *Contents) update(w program.Writer, p *port, want *contents.Port) {
 	b.Run(p.ordinals.records(&p.identity))
 	var slots ledger.Records
 	for i, endpoints := range [2][]contents.Endpoint{want.Cluster, want.Local} {
-		class := program.NewClass(want.Method, slotsOf(want.Method, endpoints), want.Affinity, i == 1)
-		if want.KeepsPorts() {
-			class = class.KeepPort()
-		}
+		class := classOf(want, endpoints, i == 1)
 		pl := &p.pools[i]
 		id := c.Chains.Acquire(w, class, c.Program)
 		if pl.class.Hashed() || class.Hashed() {
@@ -111,6 +108,15 @@ func (c *Contents) update(w program.Writer, p *port, want *contents.Port) {
 	c.Chains.Lengths |= lengths(c.family, want)
 	c.Want(p.account, b.Records())
 	c.slots.keep(slots)
+}
+
+// classOf is the class of a pool of a port.
+func classOf(want *contents.Port, endpoints []contents.Endpoint, local bool) program.Class {
+	class := program.NewClass(want.Method, slotsOf(want.Method, endpoints), want.Affinity, local)
+	if want.KeepsPorts() {
+		class = class.KeepPort()
+	}
+	return class
 }
 
 func (c *Contents) updateHash(p *port, pl *poolState, to program.Class, endpoints []contents.Endpoint) {
@@ -205,6 +211,7 @@ func (c *Contents) NoteApplied() {
 	c.Chains.NoteLengths()
 	c.Chains.Preferred = nil
 	c.Hash.Prefer(nil)
+	c.Hash.TakePaid() // nobody pays for a transaction that has everything
 	c.Ports.forgetEarlier()
 }
 

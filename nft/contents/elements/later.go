@@ -1,11 +1,13 @@
 package elements
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/contents/hashing"
 	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
@@ -15,31 +17,45 @@ import (
 // hash tables, shared elements and limits need no other rules, and a process that starts in between finds nothing unusual.
 //
 // A frontend that moves from one port to another does so in one transaction: a port that waits comes with whatever gains or loses a
-// frontend that it loses or gains. Some ports never wait: ranges may have frontends of others, IPVS has an order of its own, and hash
-// tables change in place only if all their pools change at once.
+// frontend that it loses or gains. Some ports never wait: ranges may have frontends of others, and IPVS has an order of its own. Others
+// wait for their hash tables, most of which come before, in pieces: see hashing/ahead.go.
 type later struct {
-	limit   int                     // of the changes in a transaction, from which on others wait; 0: none wait
-	changes int                     // since the last transaction
-	ports   map[string]*postponed   // by name
-	of      map[string]int          // how many of them Services have
-	order   []*postponed            // some wait no more
-	moving  map[string][]*postponed // by frontends that they gain or lose
-	moved   map[string]bool         // frontends that ports have gained or lost since the last transaction
-	ranges  bool                    // some of these are ranges
-	next    []*postponed            // they come with one that came
-	unlike  []string                // ports that got something else than Set said
+	limit   int                            // of the changes in a transaction, from which on others wait; 0: none wait
+	changes int                            // since the last transaction
+	ports   map[string]*postponed          // by name
+	of      map[string]int                 // how many of them Services have
+	order   []*postponed                   // some wait no more
+	moving  map[string][]*postponed        // by frontends that they gain or lose
+	moved   map[string]bool                // frontends that ports have gained or lost since the last transaction
+	at      map[string]map[*postponed]bool // by the places of frontends that they gain or lose
+	ranges  map[string]bool                // places of ranges that ports have gained or lost since the last transaction
+	next    []*postponed                   // they come with one that came
+	unlike  []string                       // ports that got something else than Set said
 }
 
 // postponed is what a port is to become.
 type postponed struct {
-	want  *contents.Port // nil: it waits no more
-	gone  bool
-	short Shortfall // as Set said
-	moves []string  // frontends that it gains or loses
+	want   *contents.Port // nil: it waits no more
+	gone   bool
+	short  Shortfall         // as Set said
+	moves  []string          // frontends that it gains or loses
+	tables []hashing.Awaited // that it is to have
+}
+
+// ready reports whether the tables are there that a port is to have, or can be there with the next transaction.
+func ready(tables []hashing.Awaited) bool {
+	return !slices.ContainsFunc(tables, func(a hashing.Awaited) bool { return !a.Ready() })
+}
+
+func release(tables []hashing.Awaited) {
+	for _, a := range tables {
+		a.Release()
+	}
 }
 
 func newLater() *later {
-	return &later{ports: map[string]*postponed{}, of: map[string]int{}, moving: map[string][]*postponed{}, moved: map[string]bool{}}
+	return &later{ports: map[string]*postponed{}, of: map[string]int{}, moving: map[string][]*postponed{}, moved: map[string]bool{},
+		at: map[string]map[*postponed]bool{}, ranges: map[string]bool{}}
 }
 
 // eachPort is how many changes a port counts at least: it takes time to find out that nothing differs.
@@ -53,23 +69,36 @@ func (l *later) note(r *ledger.Record) {
 	l.changes++
 	switch {
 	case r.Set.Says() == program.Nothing:
-	case r.Set.HasPorts() && !l.ranges:
-		l.ranges = true
-		for _, one := range l.order {
-			if len(one.moves) > 0 {
-				l.next = append(l.next, one)
-			}
+	case r.Set.HasPorts():
+		first := string(r.Key[:len(r.Key)/2])
+		for _, at := range placesOf([]string{first, first[len(first)-2*portLength:]}) {
+			l.ranges[at] = true
+			l.next = append(l.next, slices.SortedFunc(maps.Keys(l.at[at]), func(a, b *postponed) int { return cmp.Compare(a.want.Name, b.want.Name) })...)
 		}
-	case !r.Set.HasPorts():
+	default:
 		l.moved[string(r.Key)] = true
 		l.next = append(l.next, l.moving[string(r.Key)]...)
 	}
 }
 
+// portLength is that of a port in the key of a frontend, which ends in protocol and port.
+const portLength = 4
+
+// placesOf are where some frontends are: their addresses and protocols, or the protocols of node ports. If a range moves there, so may
+// they.
+func placesOf(frontends []string) (places []string) {
+	for _, key := range frontends {
+		places = append(places, key[:len(key)-portLength])
+	}
+	slices.Sort(places)
+	return slices.Compact(places)
+}
+
 // begin notes that a transaction has what came so far.
 func (l *later) begin() {
-	l.changes, l.ranges = 0, false
+	l.changes = 0
 	clear(l.moved)
+	clear(l.ranges)
 	if len(l.ports) == 0 {
 		l.order = nil
 	}
@@ -87,7 +116,13 @@ func (l *later) forget(name string) {
 			delete(l.moving, key)
 		}
 	}
-	one.want, one.moves = nil, nil
+	for _, at := range placesOf(one.moves) {
+		if delete(l.at[at], one); len(l.at[at]) == 0 {
+			delete(l.at, at)
+		}
+	}
+	release(one.tables)
+	one.want, one.moves, one.tables = nil, nil, nil
 	delete(l.ports, name)
 	if l.of[serviceOf(name)]--; l.of[serviceOf(name)] == 0 {
 		delete(l.of, serviceOf(name))
@@ -115,39 +150,66 @@ func (l *later) enough(parts int) bool { return l.limit > 0 && l.changes >= l.li
 func (c *Contents) postpone(want *contents.Port, gone bool) *postponed {
 	l := c.Later
 	one := l.ports[want.Name] // it keeps its turn
+	tables := c.await(want)   // those that it waits for already stay
 	l.forget(want.Name)
 	parts := 1
 	if len(l.order) > 0 {
 		parts = 2 // those that wait get the other half
 	}
-	if !l.enough(parts) {
+	if ready(tables) && !l.enough(parts) {
+		release(tables)
 		return nil
 	}
 	moves, tied := c.Ports.byName[want.Name].moves(want)
-	if tied || len(moves) > 0 && l.ranges || slices.ContainsFunc(moves, func(key string) bool { return l.moved[key] }) {
+	places := placesOf(moves)
+	if tied || slices.ContainsFunc(moves, func(key string) bool { return l.moved[key] }) || slices.ContainsFunc(places, func(at string) bool { return l.ranges[at] }) {
+		release(tables)
 		return nil
 	}
 	if one == nil {
 		one = &postponed{}
 		l.order = append(l.order, one)
 	}
-	*one = postponed{want: want, gone: gone, moves: moves}
+	*one = postponed{want: want, gone: gone, moves: moves, tables: tables}
 	fit(want, c.tablesInUse, c.Chains.Exact, &one.short)
 	l.ports[want.Name] = one
 	l.of[serviceOf(want.Name)]++
 	for _, key := range moves {
 		l.moving[key] = append(l.moving[key], one)
 	}
+	for _, at := range places {
+		if l.at[at] == nil {
+			l.at[at] = map[*postponed]bool{}
+		}
+		l.at[at][one] = true
+	}
 	return one
+}
+
+// await has the hash tables come that a port is to have.
+func (c *Contents) await(want *contents.Port) (tables []hashing.Awaited) {
+	if c.Later.limit == 0 || !want.Method.Hashes() {
+		return nil
+	}
+	var short Shortfall
+	fits := fit(want, c.tablesInUse, c.Chains.Exact, &short)
+	for i, endpoints := range [2][]contents.Endpoint{fits.Cluster, fits.Local} {
+		if !classOf(&fits, endpoints, i == 1).Hashed() {
+			continue
+		}
+		var has *hashing.Pool
+		if p := c.Ports.byName[want.Name]; p != nil {
+			has = p.pools[i].hash
+		}
+		tables = append(tables, c.Hash.Await(has, want.Name, endpoints))
+	}
+	return tables
 }
 
 // moves returns the frontends that a port, if there is one, is to gain or lose, and whether it cannot wait.
 func (p *port) moves(want *contents.Port) (moves []string, tied bool) {
 	const had, gets = 1, 2
 	frontends := map[string]int{}
-	if want.Method.Hashes() || p.hasTable() {
-		return nil, true
-	}
 	if p != nil {
 		records, _ := p.account.Wanted().(ledger.Records)
 		for r, next, ok := records.At(0); ok; r, next, ok = records.At(next) {
@@ -178,13 +240,48 @@ func (p *port) moves(want *contents.Port) (moves []string, tied bool) {
 	return moves, false
 }
 
-// Enter makes ports as they are to be that wait, one at least, until the transaction has enough.
+// Enter makes ports as they are to be that wait and whose hash tables are there, one at least, until the transaction has enough. Slots
+// of tables that are not there count.
 func (c *Contents) Enter(w program.Writer) {
 	l := c.Later
+	if l.limit > 0 {
+		l.changes += c.Hash.WriteAhead(l.limit, max(l.limit-l.changes, l.limit/2))
+		c.enterInPlace(w)
+	}
+	var waiting []*postponed
 	for n := 0; len(l.order) > 0 && (n == 0 || !l.enough(1)); l.order = l.order[1:] {
-		if one := l.order[0]; one.want != nil {
+		switch one := l.order[0]; {
+		case one.want == nil:
+		case l.limit > 0 && !ready(one.tables):
+			waiting = append(waiting, one)
+		default:
 			c.enter(w, one)
 			n++
+		}
+	}
+	l.order = append(waiting, l.order...)
+}
+
+// enterInPlace makes the ports as they are to be whose hash tables change in place, all of a table at once. If one of them waits for
+// another table, they all wait.
+func (c *Contents) enterInPlace(w program.Writer) {
+	inPlace := func(one *postponed) []hashing.Awaited {
+		return slices.DeleteFunc(slices.Clone(one.tables), func(a hashing.Awaited) bool { return !a.InPlace() })
+	}
+	for again := true; again; {
+		again = false
+		for _, one := range c.Later.order {
+			for _, a := range inPlace(one) {
+				if !ready(one.tables) {
+					a.Hold()
+					again = true
+				}
+			}
+		}
+	}
+	for _, one := range slices.Clone(c.Later.order) {
+		if len(inPlace(one)) > 0 {
+			c.enter(w, one)
 		}
 	}
 }

@@ -70,11 +70,15 @@ type hashTable struct {
 	withPorts bool
 	account   *ledger.Account // of its slots; nil: the table is not in a transaction yet
 	from      *hashTable      // which the first pool of this table had before
+	waiting   int             // service ports that are to have it; see ahead.go
+	movers    int             // of their pools, those that have the table from
+	differ    int             // slots that differ from those of the table from
+	inPlace   bool            // it takes the place of that with this transaction
 	emptied   uint64          // the transaction in which the last pool left
 	idle      bool            // it is in the list of tables without pools
-	slots     *slots          // that are wanted
+	slots     *slots          // that are wanted; nil: nobody knows them yet
 	marked    bool            // it has a mark; see leaving.go
-	owner     string          // the service port that had it last
+	owner     string          // the service port that asked for it, or had it last
 }
 
 // Tables has the tables of one family.
@@ -82,11 +86,13 @@ type Tables struct {
 	ledger  *ledger.Ledger
 	byKey   map[hashKey]*hashTable
 	numbers map[uint32]*hashTable
-	last    uint32       // number
-	fresh   []*hashTable // new since the last transaction
-	idle    []*hashTable // that have or had no pools
-	leaving leaving
-	touched []*Pool // pools, since the last transaction
+	last    uint32         // number
+	fresh   []*hashTable   // new since the last transaction
+	idle    []*hashTable   // that have or had no pools
+	coming  []*hashTable   // that service ports wait for, and no pool has
+	leaving []*hashTable   // that no pool has had since an earlier transaction
+	paid    map[string]int // slots that began to come or leave, by the service port that pays for them
+	touched []*Pool        // pools, since the last transaction
 	ports   targetPorts
 	round   uint64 // counts transactions
 	// preferred are the numbers of tables in an earlier process, by the number of the pool. Other tables do not get them.
@@ -98,12 +104,14 @@ type Tables struct {
 func NewTables(l *ledger.Ledger) Tables {
 	return Tables{
 		ledger: l, byKey: map[hashKey]*hashTable{}, numbers: map[uint32]*hashTable{},
-		ports: targetPorts{ledger: l, used: map[uint16]*portUse{}},
+		ports: targetPorts{ledger: l, used: map[uint16]*portUse{}}, paid: map[string]int{},
 	}
 }
 
-// Count is the number of tables. Some of those that leave do not count, because there are more numbers than tables.
-func (h *Tables) Count() int { return len(h.byKey) + max(0, len(h.leaving.tables)-program.MaxTables/4) }
+// Count is the number of tables that pools have. Some of those that leave count, because there are not that many more numbers.
+func (h *Tables) Count() int {
+	return len(h.byKey) - len(h.coming) + max(0, len(h.leaving)-program.MaxTables/4)
+}
 
 // Prefer sets what the pools had in the map hash-tables of an earlier process; nil: there is none any more.
 func (h *Tables) Prefer(earlier map[uint32]uint32) {
@@ -132,7 +140,7 @@ func (h *Tables) Update(pl *Pool, endpoints []contents.Endpoint) {
 	pl.table, pl.port = nil, 0
 	if len(endpoints) > 0 {
 		endpoints, pl.port = withoutPorts(endpoints)
-		pl.table = h.acquire(endpoints, pl.port == 0, old)
+		pl.table = h.acquire(endpoints, pl, old)
 		if pl.table.number == 0 && pl.table.users == 1 {
 			h.number(pl.table, pl.pool)
 		}
@@ -147,12 +155,14 @@ func (h *Tables) Update(pl *Pool, endpoints []contents.Endpoint) {
 }
 
 // acquire adds a pool to the table of some endpoints.
-func (h *Tables) acquire(endpoints []contents.Endpoint, withPorts bool, from *hashTable) *hashTable {
+func (h *Tables) acquire(endpoints []contents.Endpoint, pl *Pool, from *hashTable) *hashTable {
 	key := newHashKey(endpoints)
 	t := h.byKey[key]
 	if t == nil {
-		t = &hashTable{key: key, endpoints: slices.Clone(endpoints), withPorts: withPorts, from: from}
+		t = &hashTable{key: key, endpoints: slices.Clone(endpoints), withPorts: pl.port == 0, from: from, owner: pl.account.Owner()}
 		h.byKey[key] = t
+	}
+	if t.users == 0 && !t.complete() {
 		h.fresh = append(h.fresh, t)
 	}
 	t.users++
@@ -175,10 +185,11 @@ func (h *Tables) Finish() {
 	for _, table := range h.fresh {
 		if table.users > 0 {
 			h.enter(table)
-		} else {
-			h.forget(table)
+		} else if !slices.Contains(h.coming, table) {
+			h.coming = append(h.coming, table) // maybe somebody waits for it
 		}
 	}
+	h.arrive()
 	for _, pl := range h.touched {
 		h.enterPool(pl)
 	}
@@ -190,26 +201,42 @@ func (h *Tables) Finish() {
 
 // enter enters the slots of a new table. It takes the place of the table that its first pool had, if no pool has that.
 func (h *Tables) enter(table *hashTable) {
-	if from := table.from; from != nil && from.users == 0 && from.account != nil && from.withPorts == table.withPorts {
+	table.fill()
+	if from := table.from; h.replaces(table) && from.users == 0 {
 		table.number, table.account = from.number, from.account
 		from.account = nil
 		h.forget(from)
+		h.numbers[table.number] = table
+		h.paid[table.owner] += 2 * table.differ
 	}
+	h.begin(table)
 	table.from = nil
-	if table.number == 0 {
-		table.number = contents.NextNumber(&h.last, program.FirstTable, 1<<(32-program.TableShift), func(number uint32) bool {
+	h.resize(table, table.size())
+}
+
+// begin gives a new table a number and an account. The service port that asked for it pays for its slots.
+func (h *Tables) begin(t *hashTable) {
+	if t.account != nil {
+		return
+	}
+	if t.number == 0 {
+		t.number = contents.NextNumber(&h.last, program.FirstTable, 1<<(32-program.TableShift), func(number uint32) bool {
 			return h.numbers[number] != nil || h.reserved[number]
 		})
 	}
-	h.numbers[table.number] = table
-	h.want(table, &slots{endpoints: table.endpoints, bySlot: maglev(table.endpoints)})
+	h.numbers[t.number], t.account = t, h.ledger.Open("")
+	h.paid[t.owner] += t.size()
+}
+
+// resize has a table have so many of its slots, the first ones.
+func (h *Tables) resize(t *hashTable, slots int) {
+	next := *t.slots
+	next.bySlot, next.Builder = next.bySlot[:slots], program.Builder{}
+	h.want(t, &next)
 }
 
 // want enters the slots that a table is to have.
 func (h *Tables) want(table *hashTable, s *slots) {
-	if table.account == nil {
-		table.account = h.ledger.Open("")
-	}
 	s.number, s.set = table.number<<program.TableShift, program.HashSlots
 	if table.withPorts {
 		s.set = program.Endpoints

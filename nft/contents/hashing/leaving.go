@@ -3,6 +3,7 @@ package hashing
 import (
 	"iter"
 	"net/netip"
+	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
@@ -14,12 +15,6 @@ import (
 // The map hash-tables leads from pools to tables, so a process that starts does not find such a table there. The
 // transaction in which the last pool leaves adds a mark to that map: an element whose key is the table in place of a pool.
 // No packet looks it up, because tables have larger numbers than pools.
-
-// leaving are the tables that no pool has had since an earlier transaction.
-type leaving struct {
-	tables  []*hashTable
-	retired map[string]int // slots that began to leave, by the service port that had them last
-}
 
 // IsMark reports whether the key of an element of the map hash-tables stands for a table without pools.
 func IsMark(key uint32) bool { return key >= program.FirstTable<<program.TableShift }
@@ -47,43 +42,46 @@ func (h *Tables) setMark(t *hashTable, marked bool) {
 // idle ones.
 func (h *Tables) leave(table *hashTable) bool {
 	empty := table.users == 0 && table.account != nil
-	if h.setMark(table, empty); empty && table.emptied == h.round {
+	if h.setMark(table, empty); empty && table.emptied == h.round && table.waiting == 0 {
 		return false
 	}
-	if table.idle = false; empty {
-		delete(h.byKey, table.key)
-		h.leaving.tables = append(h.leaving.tables, table)
-		if h.leaving.retired == nil {
-			h.leaving.retired = map[string]int{}
-		}
-		h.leaving.retired[table.owner] += len(table.slots.bySlot)
+	switch table.idle = false; {
+	case empty && table.waiting > 0:
+		h.coming = append(h.coming, table)
+	case empty:
+		h.retire(table)
 	}
 	return true
 }
 
-// Leaving reports whether slots are left of tables that no pool has.
-func (h *Tables) Leaving() bool { return len(h.leaving.tables)+len(h.idle) > 0 }
+// retire has a table leave. The service port that had it last pays for its slots.
+func (h *Tables) retire(t *hashTable) {
+	delete(h.byKey, t.key)
+	h.leaving = append(h.leaving, t)
+	h.paid[t.owner] += len(t.slots.bySlot)
+}
 
-// TakeRetired returns how many slots have begun to leave since the last call, by the service port that had them last.
-func (h *Tables) TakeRetired() map[string]int {
-	retired := h.leaving.retired
-	h.leaving.retired = nil
-	return retired
+// Leaving reports whether slots are left of tables that no pool has.
+func (h *Tables) Leaving() bool { return len(h.leaving)+len(h.idle) > 0 }
+
+// TakePaid returns how many slots have begun to come or to leave since the last call, by the service ports that pay for them.
+func (h *Tables) TakePaid() map[string]int {
+	paid := h.paid
+	h.paid = map[string]int{}
+	return paid
 }
 
 // DeletePiece deletes the next slots of tables that leave, and returns how many. A table loses its last slots first, because a
 // process that starts reads rows without gaps.
 func (h *Tables) DeletePiece(most int) (n int) {
-	for l := &h.leaving; n < most && len(l.tables) > 0; {
-		t := l.tables[0]
-		next := *t.slots
-		rest := max(0, len(next.bySlot)-(most-n))
-		n += len(next.bySlot) - rest
-		next.bySlot, next.Builder = next.bySlot[:rest], program.Builder{}
-		if h.want(t, &next); rest == 0 {
+	for n < most && len(h.leaving) > 0 {
+		t := h.leaving[0]
+		rest := max(0, len(t.slots.bySlot)-(most-n))
+		n += len(t.slots.bySlot) - rest
+		if h.resize(t, rest); rest == 0 {
 			h.setMark(t, false)
 			h.forget(t)
-			l.tables = l.tables[1:]
+			h.leaving = h.leaving[1:]
 		}
 	}
 	return n
@@ -105,20 +103,20 @@ func (h *Tables) Keep(number uint32, withPorts bool, list iter.Seq[netip.AddrPor
 		s.bySlot = append(s.bySlot, i)
 	}
 	if len(s.bySlot) > 0 {
-		h.numbers[number] = t
+		h.numbers[number], t.account = t, h.ledger.Open("")
 		h.want(t, &s)
 		h.setMark(t, true)
-		h.leaving.tables = append(h.leaving.tables, t)
+		h.leaving = append(h.leaving, t)
 	}
 }
 
-// ForgetIdle forgets all tables that have no pool.
+// ForgetIdle forgets all tables that have no pool. Nobody waits for one.
 func (h *Tables) ForgetIdle() {
-	for _, table := range append(h.idle, h.leaving.tables...) {
+	for _, table := range slices.Concat(h.idle, h.leaving, h.coming) {
+		h.setMark(table, false)
 		if table.idle = false; table.users == 0 {
-			h.setMark(table, false)
 			h.forget(table)
 		}
 	}
-	h.idle, h.leaving = nil, leaving{}
+	h.idle, h.leaving, h.coming = nil, nil, nil
 }
