@@ -115,12 +115,15 @@ func (f *faulty) endpoints(t *testing.T, port string) (out []string) {
 
 // flowCounter counts what is asked of connection tracking.
 type flowCounter struct {
+	mu     sync.Mutex
 	fail   int
 	cleans int
 	stale  []conntrack.Stale
 }
 
 func (f *flowCounter) Clean(s conntrack.Stale, _ []netip.Addr) ([]conntrack.Result, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.cleans++
 	f.stale = append(f.stale, s)
 	if f.fail > 0 {

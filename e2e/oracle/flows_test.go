@@ -107,9 +107,10 @@ func (p *proxy) write(t *testing.T, c *oracle.Cluster) {
 	lab.Must(t, p.loop.Once())
 	p.last = c
 	p.tracker.SetNodePortAddresses(c.NodeAddrs)
-	_, err := p.cleaner.Clean(p.tracker.Stale(p.tracker.Waiting()...), c.NodeAddrs)
+	stale := p.tracker.Begin(p.tracker.Waiting()...)
+	_, err := p.cleaner.Clean(stale, c.NodeAddrs)
 	lab.Must(t, err)
-	p.tracker.Done()
+	p.tracker.End(&stale)
 }
 
 // flow is a flow that goes to an endpoint.

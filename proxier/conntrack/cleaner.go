@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,8 +14,12 @@ import (
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
-// Cleaner deletes stale flows from the kernel. Only one goroutine may use it.
-type Cleaner struct{ table flowTable }
+// Cleaner deletes stale flows from the kernel. Any goroutine may use it.
+type Cleaner struct {
+	table flowTable
+	busy  sync.Mutex // the table
+	spare func() (flowTable, error)
+}
 
 // flowTable is the kernel's table of flows. Tests inject faults here.
 type flowTable interface {
@@ -31,7 +36,7 @@ func Open(o Options) (*Cleaner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Cleaner{table: t}, nil
+	return &Cleaner{table: t, spare: func() (flowTable, error) { return dial(o) }}, nil
 }
 
 // Close closes the connection to the kernel.
@@ -50,8 +55,22 @@ type Result struct {
 var ErrHurried = errors.New("others wait")
 
 // Clean deletes the stale flows. Node ports answer at nodePortAddrs, which has no 0.0.0.0 and no [::]. After an error
-// some stale flows may remain. Another call with the same values is safe, and finds them.
-func (c *Cleaner) Clean(s Stale, nodePortAddrs []netip.Addr) ([]Result, error) {
+// some stale flows may remain. Another call with the same values is safe, and finds them. Calls at the same time have sockets of their
+// own, so that none waits for the walk of another.
+func (c *Cleaner) Clean(s Stale, nodePortAddrs []netip.Addr) (results []Result, err error) {
+	if c.busy.TryLock() {
+		defer c.busy.Unlock()
+		return c.cleanAll(&s, nodePortAddrs)
+	}
+	t, err := c.spare()
+	if err != nil {
+		return nil, fmt.Errorf("open another socket to delete stale flows: %w; they stay until a later attempt succeeds", err)
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	return (&Cleaner{table: t}).cleanAll(&s, nodePortAddrs)
+}
+
+func (c *Cleaner) cleanAll(s *Stale, nodePortAddrs []netip.Addr) ([]Result, error) {
 	var results []Result
 	var errs []error
 	addrs := make(map[netip.Addr]bool, len(nodePortAddrs))
@@ -68,7 +87,7 @@ func (c *Cleaner) Clean(s Stale, nodePortAddrs []netip.Addr) ([]Result, error) {
 		r := Result{Family: family}
 		var err error
 		if len(unanswered) > 0 { // first: their clients wait
-			if r.Unanswered, err = c.cleanUnanswered(&s, family, unanswered, addrs); err != nil {
+			if r.Unanswered, err = c.cleanUnanswered(s, family, unanswered, addrs); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -79,7 +98,7 @@ func (c *Cleaner) Clean(s Stale, nodePortAddrs []netip.Addr) ([]Result, error) {
 			if hurried() {
 				break
 			}
-			if *of.n, err = c.clean(&s, family, of.list, addrs); errors.Is(err, ErrHurried) {
+			if *of.n, err = c.clean(s, family, of.list, addrs); errors.Is(err, ErrHurried) {
 				errs = append(errs, err)
 			} else if err != nil {
 				errs = append(errs, fmt.Errorf("delete stale %s flows of %d frontends: %w; flows that remain go on to "+

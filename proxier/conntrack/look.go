@@ -30,7 +30,6 @@ const lookPeriod = time.Second
 type looks struct {
 	known   map[state.Name]*known // Services with frontends of TCP or SCTP
 	leftOut map[state.Name]uint64 // those with an endpoint that was left out, at a revision
-	emptied map[string]*int       // the namespaces of leftOut where a cleaning looks
 	waiting map[state.Name]*look
 	taken   map[state.Name]*look // of waiting: a cleaning looks there
 	open    bool                 // Look was called when a look was due
@@ -44,7 +43,7 @@ type known struct {
 	leftOut   []netip.AddrPort // sorted
 }
 
-// look is a Service where to look. The first three belong to the cleaning that is under way.
+// look is a Service where to look. The first three belong to the cleaning of its namespace that is under way.
 type look struct {
 	slices           []*state.Slice
 	listed           listed          // from slices; nil: nothing was asked yet, as at nearly all Services
@@ -121,17 +120,17 @@ func (l *looks) Look(now time.Time) (namespaces map[string]bool, next time.Time)
 }
 
 // take lists where some namespaces have connections to look for. Those that are found there are counted by namespace.
-func (l *looks) take(found map[string]*int) (list []suspects) {
-	l.taken = make(map[state.Name]*look, len(l.waiting))
+func (l *looks) take(found map[string]*int) (list []suspects, taken map[state.Name]*look) {
+	taken = make(map[state.Name]*look, len(l.waiting))
 	for n, w := range l.waiting {
 		of, is := found[n.Namespace], cmp.Or(l.known[n], &known{})
 		if of == nil || !l.open {
 			continue
 		}
 		list = append(list, suspects{is.frontends, target{look: w, found: of}}, suspects{w.gone, target{removed: true, look: w, found: of}})
-		w.slices, w.listed, w.suspects, w.taken, w.again, l.taken[n] = is.slices, nil, nil, len(w.gone), false, w
+		w.slices, w.listed, w.suspects, w.taken, w.again, taken[n] = is.slices, nil, nil, len(w.gone), false, w
 	}
-	return list
+	return list, taken
 }
 
 // takeLeftOut lists the frontends of Services with endpoints that were left out.
@@ -141,20 +140,20 @@ func (l *looks) takeLeftOut(found map[string]*int) (list []suspects) {
 			list = append(list, suspects{l.known[n].frontends, target{leftOut: l.known[n].leftOut, found: of}})
 		}
 	}
-	l.emptied = found
 	return list
 }
 
-// done records that the connections are deleted that take or takeLeftOut listed last, at a revision.
-func (l *looks) done(revision uint64) {
-	maps.DeleteFunc(l.leftOut, func(n state.Name, at uint64) bool { return at <= revision && l.emptied[n.Namespace] != nil })
-	for n, w := range l.taken {
+// done records that the connections are deleted that take or takeLeftOut listed.
+func (l *looks) done(s *Stale) {
+	if s.taken == nil {
+		maps.DeleteFunc(l.leftOut, func(n state.Name, at uint64) bool { return at <= s.revision && s.Concerns(n.Namespace) })
+	}
+	for n, w := range s.taken {
 		w.before, w.gone, w.once = w.suspects, w.gone[w.once:], w.taken-w.once
 		if !w.again && len(w.before) == 0 {
 			delete(l.waiting, n)
 		}
 	}
-	l.taken, l.emptied = nil, nil
 }
 
 // without returns the frontends of a list that another one lacks.

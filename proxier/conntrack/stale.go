@@ -15,10 +15,11 @@ import (
 // Stale is which flows are stale after a pass.
 type Stale struct {
 	targets    index
-	unanswered index           // what is to be deleted of connections without an answer
-	revision   uint64          // of the Tracker when it made this
-	found      map[string]*int // how many flows a cleaning found, by the namespaces whose changes are cleaned
-	hurried    *atomic.Bool    // others wait; nil: nobody asks
+	unanswered index                // what is to be deleted of connections without an answer
+	revision   uint64               // of the Tracker when it made this
+	taken      map[state.Name]*look // where it looks for connections without an answer; nil: it is of endpoints that were left out
+	found      map[string]*int      // how many flows a cleaning found, by the namespaces whose changes are cleaned
+	hurried    *atomic.Bool         // others wait; nil: nobody asks
 }
 
 // Hurry has a cleaning that is under way end early, because others wait for it.
@@ -34,9 +35,9 @@ func (s *Stale) Hurried() bool { return s.hurried != nil && s.hurried.Load() }
 // Concerns reports whether changes of a namespace are cleaned.
 func (s *Stale) Concerns(namespace string) bool { return s.found[namespace] != nil }
 
-// Stale returns which flows have gone stale by changes of some namespaces since their last Done. The caller calls it when the
-// kernel has everything that was Set: before that, the old rules could still make flows.
-func (t *Tracker) Stale(namespaces ...string) Stale {
+// Begin returns which flows have gone stale by changes of some namespaces since their last End. The caller calls it when the
+// kernel has everything that was Set: before that, the old rules could still make flows. Until the End, a namespace has no other one.
+func (t *Tracker) Begin(namespaces ...string) Stale {
 	found, all := counters(namespaces), 0
 	for _, namespace := range namespaces {
 		all += len(t.suspects[namespace])
@@ -50,8 +51,10 @@ func (t *Tracker) Stale(namespaces ...string) Stale {
 		}
 	}
 	list = t.addSuccessors(list)
-	t.looked, t.looking = t.revision, namespaces
-	return Stale{targets: index{single: list}, unanswered: index{alike: t.take(found)}, revision: t.revision, found: found, hurried: &atomic.Bool{}}
+	alike, taken := t.take(found)
+	return Stale{
+		targets: index{single: list}, unanswered: index{alike: alike}, revision: t.revision, taken: taken, found: found, hurried: &atomic.Bool{},
+	}
 }
 
 func (is *tracked) target(found *int) target {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/nft/serviceport"
@@ -73,6 +74,20 @@ func flow(line string) (f Flow) {
 		fmt.Sscan(w[2], &f.Zone)
 	}
 	return f
+}
+
+// latest has what each Tracker began to clean last.
+var latest sync.Map
+
+func (t *Tracker) noted(s Stale) Stale { latest.Store(t, &s); return s }
+
+// Stale and LeftOut begin a cleaning, which Done ends.
+func (t *Tracker) Stale(namespaces ...string) Stale   { return t.noted(t.Begin(namespaces...)) }
+func (t *Tracker) LeftOut(namespaces ...string) Stale { return t.noted(t.BeginLeftOut(namespaces...)) }
+
+func (t *Tracker) Done() {
+	s, _ := latest.Load(t)
+	t.End(s.(*Stale))
 }
 
 // settle makes a Tracker that has cleaned everything that was set.

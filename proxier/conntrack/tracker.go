@@ -35,9 +35,7 @@ type Tracker struct {
 	removed  int               // how many frontends no port serves; all of them are suspect
 	removals map[string]*int   // those of removed that each namespace had last
 	looks
-	revision  uint64   // counts calls of Set
-	looked    uint64   // the revision that the last Stale covers
-	looking   []string // the namespaces that it covers
+	revision  uint64 // counts calls of Set
 	forgotten int
 
 	nodePortAddrs []netip.Addr // at which node ports answer
@@ -126,7 +124,7 @@ func (t *Tracker) add(f Frontend) *tracked {
 }
 
 // Set records a Service's new plan and its slices; nil: the Service is gone. When the pass does not reach the kernel, nothing has to
-// be undone: Done forgets only what a cleaning has looked at.
+// be undone: End forgets only what a cleaning has looked at.
 func (t *Tracker) Set(n state.Name, p *plan.Service, list ...*state.Slice) {
 	t.record(n, knownOf(p, list), &t.revision)
 	before, after := t.services[n], udpPorts(p)
@@ -325,11 +323,10 @@ func (t *Tracker) Waiting() (namespaces []string) {
 	return namespaces
 }
 
-// LeftOut is Stale for connections to endpoints that were left out.
-func (t *Tracker) LeftOut(namespaces ...string) Stale {
-	t.looked, t.looking = t.revision, nil
+// BeginLeftOut is Begin for connections to endpoints that were left out.
+func (t *Tracker) BeginLeftOut(namespaces ...string) Stale {
 	found := counters(namespaces)
-	return Stale{unanswered: index{alike: t.takeLeftOut(found)}, found: found, hurried: &atomic.Bool{}}
+	return Stale{unanswered: index{alike: t.takeLeftOut(found)}, revision: t.revision, found: found, hurried: &atomic.Bool{}}
 }
 
 func counters(namespaces []string) map[string]*int {
@@ -340,7 +337,7 @@ func counters(namespaces []string) map[string]*int {
 	return found
 }
 
-// WaitingLeftOut returns the namespaces of endpoints that were left out since their last Done.
+// WaitingLeftOut returns the namespaces of endpoints that were left out since their last End.
 func (t *Tracker) WaitingLeftOut() map[string]bool {
 	namespaces := map[string]bool{}
 	for n := range t.leftOut {
@@ -362,13 +359,16 @@ func (t *Tracker) Doubt() {
 	}
 }
 
-// Done records that the last Stale or LeftOut was cleaned completely. Frontends that changed since then stay suspect.
-func (t *Tracker) Done() {
-	for _, namespace := range t.looking {
+// End records that everything was cleaned that Begin or BeginLeftOut returned. Frontends that changed since then stay suspect.
+func (t *Tracker) End(s *Stale) {
+	for namespace := range s.found {
+		if s.taken == nil {
+			break
+		}
 		left := map[Frontend]*tracked{} // to delete the others takes longer
 		for f, is := range t.suspects[namespace] {
 			switch {
-			case is.changed.Load() > t.looked:
+			case is.changed.Load() > s.revision:
 				left[f] = is
 			case is.port == nil && !is.forgotten:
 				t.forget(f, is, namespace)
@@ -376,7 +376,7 @@ func (t *Tracker) Done() {
 		}
 		t.suspects[namespace] = left
 	}
-	t.done(t.looked)
+	t.done(s)
 	t.Waiting() // forgets namespaces of which nothing waits
 	maps.DeleteFunc(t.removals, func(_ string, n *int) bool { return *n == 0 })
 	if len(t.frontends) == 0 {

@@ -17,7 +17,7 @@ import (
 )
 
 // Remover removes stale flows from connection tracking, and connections without an answer to endpoints that are left out.
-// One goroutine at a time calls Clean; it is not the loop's.
+// Several goroutines may call Clean at a time; none is the loop's.
 type Remover interface {
 	Clean(stale conntrack.Stale, nodePorts []netip.Addr) ([]conntrack.Result, error)
 }
@@ -34,9 +34,9 @@ type Options struct {
 	Log  *slog.Logger
 }
 
-// Cleaner removes such flows beside the loop, one cleaning at a time. The kernel walks its whole table for an answer, which
+// Cleaner removes such flows beside the loop. The kernel walks its whole table for an answer, which
 // takes 12 ms and more, and the next change of the rules must not wait for that. Changes that arrive during a cleaning are
-// cleaned afterwards.
+// cleaned afterwards, all together; those of other namespaces, beside it if it takes long.
 type Cleaner struct {
 	remover   Remover
 	pays      func(namespace string, took time.Duration)
@@ -45,19 +45,32 @@ type Cleaner struct {
 	nodePorts []netip.Addr     // the addresses on which node ports answer
 	applied   bool             // the kernel has the rules of everything that the tracker was told
 	postponed map[string]bool  // apart from these namespaces
-	done      chan Cleaned     // delivers the end of the cleaning that is under way; nil: there is none
+	running   []*cleaning      // the cleanings that are under way
+	done      chan Cleaned     // delivers their ends
 	retry     <-chan time.Time // when to start; nil: when something has to be cleaned
 	backoff   time.Duration    // after an error
 	share     shares
-	urgent    shares  // of cleanings that delete connections to endpoints that were left out: their clients wait
-	own       *shares // of the cleaning that is under way
-	stale     conntrack.Stale
+	urgent    shares       // of cleanings that delete connections to endpoints that were left out: their clients wait
 	cut       report.Tally // connections without an answer that were deleted
 	reset     report.Tally // open connections that end with their next packet
 }
 
+// cleaning is one that is under way.
+type cleaning struct {
+	stale conntrack.Stale
+	own   *shares
+	began time.Time
+}
+
+// Cleanings that take longer than patience do not keep other namespaces waiting. There are maxRunning at a time.
+const (
+	patience   = 20 * time.Millisecond // as long as the kernel walks over its table without flows
+	maxRunning = 4
+)
+
 // Cleaned is the end of a cleaning.
 type Cleaned struct {
+	of      *cleaning
 	Results []conntrack.Result
 	Err     error
 	Took    time.Duration // of a processor; a cleaning that waits for one holds nobody up
@@ -67,7 +80,10 @@ type Cleaned struct {
 func New(o Options) *Cleaner {
 	tracker := conntrack.NewTracker(o.Former...)
 	tracker.Adopt(o.Adopted)
-	return &Cleaner{remover: o.Remover, pays: o.Pays, tracker: tracker, log: o.Log, share: shares{of: map[string]*threadtime.Bucket{}}, urgent: shares{of: map[string]*threadtime.Bucket{}}}
+	return &Cleaner{
+		remover: o.Remover, pays: o.Pays, tracker: tracker, log: o.Log, done: make(chan Cleaned, maxRunning), // so that no goroutine waits
+		share: shares{of: map[string]*threadtime.Bucket{}}, urgent: shares{of: map[string]*threadtime.Bucket{}},
+	}
 }
 
 // How long the loop waits before it cleans again after an error, doubling up to the maximum.
@@ -101,29 +117,36 @@ func (c *Cleaner) RulesRepaired(done bool) {
 	c.start()
 }
 
-// start begins a cleaning when there is something to clean. It does not while one is running, while it has to wait, or
-// while the old rules are in force, which could still make new flows: the caller calls it again after each of these.
+// start begins a cleaning when there is something to clean. It does not while another one is running that may be brief, while it has
+// to wait, or while the old rules are in force, which could still make new flows: the caller calls it again after each of these.
 func (c *Cleaner) start() {
 	now := time.Now()
-	if c.done != nil && c.applied {
-		c.hurry(now)
-	}
-	if c.done != nil || c.retry != nil && c.backoff > 0 || !c.applied {
+	if c.retry != nil && c.backoff > 0 || !c.applied {
 		return
 	}
 	c.retry = nil
-	urgent, next := c.urgent.ready(c.inForce(c.tracker.WaitingLeftOut()), now)
+	if n := len(c.running); n > 0 {
+		switch rest := c.running[n-1].began.Add(patience).Sub(now); {
+		case rest > 0:
+			c.retry = time.After(rest)
+			return
+		case n == maxRunning:
+			c.hurry(now)
+			return
+		}
+	}
+	urgent, next := c.urgent.ready(c.mayBegin(c.tracker.WaitingLeftOut()), now)
 	if len(urgent) > 0 {
-		c.begin(c.tracker.LeftOut, urgent, &c.urgent)
+		c.begin(c.tracker.BeginLeftOut, urgent, &c.urgent)
 		return
 	}
 	waiting, look := c.tracker.Look(now)
 	for _, namespace := range c.tracker.Waiting() {
 		waiting[namespace] = true
 	}
-	ready, later := c.share.ready(c.inForce(waiting), now)
+	ready, later := c.share.ready(c.mayBegin(waiting), now)
 	if len(ready) > 0 {
-		c.begin(c.tracker.Stale, ready, &c.share)
+		c.begin(c.tracker.Begin, ready, &c.share)
 		return
 	}
 	if next = earlier(earlier(next, later), look); !next.IsZero() {
@@ -131,46 +154,54 @@ func (c *Cleaner) start() {
 	}
 }
 
-// hurry has the cleaning that is under way end early if others wait for it who need not rest.
+// hurry has the cleanings that are under way end early if others wait who need not rest.
 func (c *Cleaner) hurry(now time.Time) {
-	waiting := map[string]bool{}
+	waiting := c.tracker.WaitingLeftOut()
+	urgent, _ := c.urgent.ready(c.mayBegin(waiting), now)
 	for _, namespace := range c.tracker.Waiting() {
 		waiting[namespace] = true
 	}
-	ready, _ := c.share.ready(c.inForce(waiting), now)
-	urgent, _ := c.urgent.ready(c.inForce(c.tracker.WaitingLeftOut()), now)
-	if slices.ContainsFunc(append(ready, urgent...), func(namespace string) bool { return !c.stale.Concerns(namespace) }) {
-		c.stale.Hurry()
+	if ready, _ := c.share.ready(c.mayBegin(waiting), now); len(ready)+len(urgent) > 0 {
+		for _, r := range c.running {
+			r.stale.Hurry()
+		}
 	}
 }
 
-// inForce leaves out the namespaces that wait for rules.
-func (c *Cleaner) inForce(namespaces map[string]bool) map[string]bool {
-	maps.DeleteFunc(namespaces, func(namespace string, _ bool) bool { return c.postponed[namespace] })
+// mayBegin leaves out the namespaces that wait for rules, and those that are cleaned.
+func (c *Cleaner) mayBegin(namespaces map[string]bool) map[string]bool {
+	maps.DeleteFunc(namespaces, func(namespace string, _ bool) bool {
+		return c.postponed[namespace] || slices.ContainsFunc(c.running, func(r *cleaning) bool { return r.stale.Concerns(namespace) })
+	})
 	return namespaces
 }
 
 func (c *Cleaner) begin(list func(namespaces ...string) conntrack.Stale, namespaces []string, own *shares) {
-	done, nodePorts := make(chan Cleaned, 1), c.nodePorts // with room, so that the goroutine never waits
 	made := threadtime.Measure()
-	stale := list(namespaces...)
+	one := &cleaning{stale: list(namespaces...), own: own, began: time.Now()}
 	listed := made() // a tenant with very many frontends pays for it
-	c.done, c.stale, c.own = done, stale, own
-	go func() {
+	c.running = append(c.running, one)
+	c.retry = time.After(patience) // others may wait by then
+	go func(stale conntrack.Stale, nodePorts []netip.Addr) {
 		took := threadtime.Measure()
 		results, err := c.remover.Clean(stale, nodePorts)
-		done <- Cleaned{Results: results, Err: err, Took: listed + took()}
-	}()
+		c.done <- Cleaned{of: one, Results: results, Err: err, Took: listed + took()}
+	}(one.stale, c.nodePorts)
 }
 
-// Done delivers the end of the cleaning that is under way, for Finish. It is nil if there is none.
-func (c *Cleaner) Done() <-chan Cleaned { return c.done }
+// Done delivers the ends of the cleanings that are under way, for Finish. It is nil if there are none.
+func (c *Cleaner) Done() <-chan Cleaned {
+	if len(c.running) == 0 {
+		return nil
+	}
+	return c.done
+}
 
 // Finish notes the end of a cleaning, and starts the next one if there is something to clean.
 func (c *Cleaner) Finish(end Cleaned) {
-	c.done = nil
-	causes := c.stale.Causes(end.Took)
-	c.own.spend(end.Took, causes, time.Now())
+	c.running = slices.DeleteFunc(c.running, func(r *cleaning) bool { return r == end.of })
+	causes := end.of.stale.Causes(end.Took)
+	end.of.own.spend(end.Took, causes, time.Now())
 	if c.pays != nil {
 		for namespace, took := range causes {
 			c.pays(namespace, took)
@@ -193,7 +224,7 @@ func (c *Cleaner) Finish(end Cleaned) {
 		c.log.Warn("too many frontends waited for the removal of their UDP flows; some of these flows stay until their clients "+
 			"stop sending", "frontends", n)
 	}
-	c.tracker.Done()
+	c.tracker.End(&end.of.stale)
 	c.start()
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,12 +19,15 @@ import (
 
 // counter counts what is asked of connection tracking.
 type counter struct {
+	mu     sync.Mutex
 	fail   int
 	cleans int
 	of     map[string]int // cleanings of each namespace
 }
 
 func (f *counter) Clean(s conntrack.Stale, _ []netip.Addr) ([]conntrack.Result, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.cleans++
 	for namespace := range s.Causes(0) {
 		if f.of != nil {
@@ -333,47 +337,78 @@ func testLooksAreShared(t *testing.T) {
 	}
 }
 
-// hurried is a remover whose cleaning of a namespace ends when it is told that others wait.
-type hurried struct {
+// lengthy is a remover whose cleanings of hostile namespaces end when the test says so, or when others wait.
+type lengthy struct {
 	counter
-	begun chan struct{}
+	begun, hurried chan string
 }
 
-func (h *hurried) Clean(stale conntrack.Stale, nodePorts []netip.Addr) ([]conntrack.Result, error) {
-	if _, err := h.counter.Clean(stale, nodePorts); err != nil || !stale.Concerns("hostile") {
-		return nil, err
-	}
-	h.begun <- struct{}{}
-	for range h.begun {
-		if stale.Hurried() {
-			return nil, conntrack.ErrHurried
+func (l *lengthy) Clean(stale conntrack.Stale, nodePorts []netip.Addr) ([]conntrack.Result, error) {
+	_, _ = l.counter.Clean(stale, nodePorts)
+	for namespace := range stale.Causes(0) {
+		if l.begun <- namespace; !strings.HasPrefix(namespace, "hostile") {
+			continue
+		}
+		for range l.hurried {
+			if stale.Hurried() {
+				return nil, conntrack.ErrHurried
+			}
 		}
 	}
 	return nil, nil
 }
 
-// TestOthersDoNotWaitForACleaning: a cleaning ends early when a namespace waits that it does not concern, and only then. That
-// namespace is cleaned next, and what was left comes after it.
-func TestOthersDoNotWaitForACleaning(t *testing.T) {
-	remover := &hurried{counter: counter{of: map[string]int{}}, begun: make(chan struct{})}
+// TestOthersDoNotWaitForACleaning: while a cleaning takes long, another namespace is cleaned beside it, but not the same one twice. When
+// there are enough at a time, they end early, and what was left comes when their namespaces have a share again.
+func TestOthersDoNotWaitForACleaning(t *testing.T) { synctest.Test(t, testOthersDoNotWait) }
+
+func testOthersDoNotWait(t *testing.T) {
+	remover := &lengthy{counter: counter{of: map[string]int{}}, begun: make(chan string, 1), hurried: make(chan string)}
 	cleaner := New(Options{Remover: remover, Log: slog.New(slog.DiscardHandler)})
-	cleaner.changeOf("hostile", 1)
-	<-remover.begun
-	cleaner.changeOf("hostile", 2)
-	if cleaner.stale.Hurried() {
-		t.Fatal("nobody waits")
+	begins := func(want string) {
+		t.Helper()
+		got := ""
+		synctest.Wait()
+		select {
+		case got = <-remover.begun:
+		default:
+		}
+		if got != want {
+			t.Fatalf("a cleaning of %q begins, want %q", got, want)
+		}
 	}
+	again := func() { <-cleaner.Retry(); cleaner.TryAgain() }
+	cleaner.changeOf("hostile-1", 1)
+	begins("hostile-1")
+	cleaner.changeOf("hostile-1", 2)
 	cleaner.changeOf("shop", 3)
-	if !cleaner.stale.Hurried() {
-		t.Fatal("another namespace waits")
+	begins("") // the first one may be brief
+	again()
+	begins("shop")
+	cleaner.Finish(<-cleaner.Done())
+	for i := range 3 {
+		cleaner.changeOf(fmt.Sprint("hostile-", 2+i), 4+i)
+		if i > 0 {
+			again()
+		}
+		begins(fmt.Sprint("hostile-", 2+i))
 	}
-	remover.begun <- struct{}{}
-	end := <-cleaner.Done()
-	end.Took = time.Second // so that it has used its share up
-	if cleaner.Finish(end); !cleaner.stale.Concerns("shop") || cleaner.stale.Concerns("hostile") {
-		t.Fatal("another namespace is not next")
+	cleaner.changeOf("shop", 8)
+	again()
+	begins("")
+	for range cleaner.running {
+		remover.hurried <- ""
 	}
-	if cleaner.Finish(<-cleaner.Done()); cleaner.Done() != nil || cleaner.Retry() == nil {
+	synctest.Wait()
+	for range 4 {
+		end := <-cleaner.Done()
+		end.Took = time.Second // so that it has used its share up
+		cleaner.Finish(end)
+	}
+	begins("shop")
+	cleaner.Finish(<-cleaner.Done())
+	if begins(""); cleaner.Done() != nil || cleaner.Retry() == nil {
 		t.Error("what was left is forgotten, or does not wait for its share")
 	}
+	close(remover.hurried)
 }
