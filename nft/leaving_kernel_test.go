@@ -63,6 +63,42 @@ func TestLargeTablesLeave(t *testing.T) {
 	check("in the end", 4093)
 }
 
+// TestLargeTablesCome: the kernel adds hash tables in pieces. The engine is killed in between, and the next one asks for what there is,
+// which leaves in pieces.
+func TestLargeTablesCome(t *testing.T) {
+	n, list := newNamespace(t), largeTables(2)
+	list[1].Name = "other/" + list[1].Name
+	stays := hashPort("stays:p", 99, 80, 1, 2)
+	for _, applies := range []int{2, 30, 67} {
+		e := n.engine(t)
+		mustSet(t, e, stays)
+		mustApply(t, e)
+		e.piece = piece
+		mustSet(t, e, list...)
+		for range applies {
+			if r := mustApply(t, e); r.Full || r.Added > piece+20 {
+				t.Fatalf("a transaction adds %d elements", r.Added)
+			}
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		e = n.engine(t)
+		mustSet(t, e, stays)
+		if r := mustApply(t, e); !r.Full || r.Added+r.Deleted > 20 || !r.Leaving {
+			t.Errorf("killed after %d pieces: %d elements added, %d deleted, something is left: %t", applies, r.Added, r.Deleted, r.Leaving)
+		}
+		letLeave(t, e)
+		was, err := e.conn.SurveySets(program.IPv4)
+		if is, counted := was.Counts[program.HashSlots.Name()]; err != nil || counted && is != 4093 {
+			t.Errorf("killed after %d pieces: %d slots in the end, %v", applies, is, err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkTablesLeave measures how long the kernel is held by the pieces in which the tables of 15 Services with 900 endpoints
 // leave, while it reports them to a watcher.
 func BenchmarkTablesLeave(b *testing.B) {
