@@ -12,6 +12,8 @@ import (
 
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/contents/hashing"
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/nlmsg"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -96,11 +98,13 @@ func TestFewSlotsChangeInPlace(t *testing.T) {
 	m := OpenMemory(Options{Piece: piece})
 	mustApply(t, m.Engine)
 	const ports = 20
+	round := 0
 	set := func(list ...int) (all []contents.Port) {
+		round++
 		for i := range ports {
 			p := hashPort(fmt.Sprint("web:p", i), 1+i, uint16(8000+i), list...)
 			if all = append(all, p); i == ports-1 {
-				all[i].Local = all[i].Cluster[:len(list)-20]
+				all[i].Local = hashPort("", 1, uint16(8000+i), upTo(300)[100*round:100*round+20]...).Cluster
 				all[i].Frontends = append(all[i].Frontends, contents.Frontend{Addr: netip.MustParseAddr("10.97.0.1"), Port: 1, Pool: program.LocalPool})
 			}
 		}
@@ -109,11 +113,14 @@ func TestFewSlotsChangeInPlace(t *testing.T) {
 	}
 	set(upTo(100)...)
 	m.until(t, 3*piece, func(int, *Result) {})
-	before := m.slotsOfPort(t, 1)
+	var before [ports][]netip.AddrPort
+	for i := range ports {
+		before[i] = m.slotsOfPort(t, 1+i)
+	}
 	all := set(append(upTo(21), upTo(100)[22:]...)...) // the local pool gets another table
 	m.until(t, 3*piece, func(n int, r *Result) {
-		for i := range ports {
-			if got := m.slotsOfPort(t, 1+i); slices.Equal(got, before) == (len(r.Postponed) == 0) {
+		for _, i := range []int{0, ports - 1} {
+			if got := m.slotsOfPort(t, 1+i); slices.Equal(got, before[i]) == (len(r.Postponed) == 0) {
 				t.Fatalf("transaction %d: port %d, %d wait", n, i, len(r.Postponed))
 			}
 		}
@@ -159,6 +166,29 @@ func TestTableIsNotWantedAnyMore(t *testing.T) {
 	}
 }
 
+// TestTableStaysForAPortThatWaits: a table loses its last pool while another port waits for its turn to get the table.
+func TestTableStaysForAPortThatWaits(t *testing.T) {
+	m, p, q := OpenMemory(Options{}), hashPort("p:p", 1, 80, 1, 2, 3), hashPort("q:p", 2, 80, 1, 2, 3)
+	mustSet(t, m.Engine, p)
+	mustApply(t, m.Engine)
+	m.piece = 8
+	mustSet(t, m.Engine, manyPorts(program.IPv4, 1000, 3)...)
+	m.Delete(program.IPv4, p.Name)
+	mustSet(t, m.Engine, q)
+	between := false
+	m.until(t, 100, func(int, *Result) { between = between || !m.serves(t, p.Name) && !m.serves(t, q.Name) })
+	if !between {
+		t.Error("one transaction has both: the test shows nothing")
+	}
+	for _, other := range manyPorts(program.IPv4, 1000, 3) {
+		m.Delete(program.IPv4, other.Name)
+	}
+	m.until(t, 100, func(int, *Result) {})
+	mustApply(t, m.Engine)
+	m.checkHashed(t, "in the end", map[string]contents.Port{q.Name: q})
+	m.expectCounts(t, "in the end", "1 pools, 4093 slots, 1 ports, 1 endpoints")
+}
+
 // TestNamespacesTakeTurns: the small table of a tenant does not wait for the large ones of another one.
 func TestNamespacesTakeTurns(t *testing.T) {
 	m := OpenMemory(Options{Piece: aheadPiece})
@@ -196,11 +226,25 @@ func TestRangeElsewhere(t *testing.T) {
 	}
 }
 
+// failing is a kernel that does not take transactions, or takes them and loses its answers.
+type failing struct {
+	kernel.NFTables
+	lost bool
+}
+
+func (k *failing) Send(b *kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) {
+	if !k.lost {
+		return kernel.Rejected, &nlmsg.Ack{Seq: b.First, Errno: unix.EBUSY}, unix.EBUSY
+	}
+	_, _, _ = k.NFTables.Send(b)
+	return kernel.Unknown, nil, errLost
+}
+
 // TestKilledWhileTablesCome: the process ends between two pieces, or the kernel refuses one. The next one has what is wanted, and what
 // was written ahead is used or leaves.
 func TestKilledWhileTablesCome(t *testing.T) {
 	p, next := inTenant("tenant", "a:p", 1, 1, 2, 3), inTenant("tenant", "a:p", 1, 11, 12, 13)
-	for applies := range 12 {
+	for _, applies := range []int{0, 1, 8, 9, 10} {
 		for _, how := range []string{"killed", "killed, and the old endpoints return", "a piece is refused", "a piece gets lost"} {
 			when := fmt.Sprintf("after %d pieces: %s", applies, how)
 			m := OpenMemory(Options{Piece: aheadPiece})
@@ -210,6 +254,9 @@ func TestKilledWhileTablesCome(t *testing.T) {
 			for range applies {
 				mustApply(t, m.Engine)
 			}
+			if applies > 0 && applies < 9 {
+				m.expectCounts(t, "there is a mark", fmt.Sprintf("2 pools, %d slots, 1 ports, 1 endpoints", 4093+applies*aheadPiece))
+			}
 			old, fresh := slotsOf(&p), slotsOf(&next)
 			if got := m.slotsOfPort(t, 1); !slices.Equal(got, old) && !slices.Equal(got, fresh) {
 				t.Fatalf("%s: the port has neither table", when)
@@ -217,8 +264,7 @@ func TestKilledWhileTablesCome(t *testing.T) {
 			want := next
 			switch how {
 			case "a piece is refused", "a piece gets lost":
-				lost := how == "a piece gets lost"
-				k := &lossyKernel{NFTables: m.kernel, refuse: !lost, loseAnswer: lost}
+				k := &failing{NFTables: m.kernel, lost: how == "a piece gets lost"}
 				m.conn = k
 				if _, err := m.Apply(); err != nil && !errors.Is(err, unix.EBUSY) && !errors.Is(err, errLost) {
 					t.Fatal(when, err)

@@ -22,7 +22,7 @@ import (
 func attacks() []attack {
 	return []attack{
 		{name: "15 Services with mh and 900 endpoints are deleted", objects: hashed, begin: deleted(hashed)},
-		{name: "a Service with mh and 900 endpoints is deleted and made again, each 2 s", objects: func() []object { return hashed()[:2] },
+		{name: "a Service with mh and 900 endpoints is deleted and made again, each second", objects: func() []object { return hashed()[:2] },
 			begin: func(_ *testing.B, bed *bed) func() {
 				return bed.rewrite(time.Second, bed.server.encodeDeletion(hashed()[:1]...), bed.server.encode(hashed()[:1]...))
 			}},
