@@ -126,8 +126,15 @@ func (h *Tables) WriteAhead(piece, most int) (n int) {
 	if len(h.coming) > 0 {
 		namespace := func(t *hashTable) string { name, _, _ := strings.Cut(t.owner, "/"); return name }
 		had := namespace(h.coming[0])
-		others := slices.DeleteFunc(slices.Clone(h.coming), func(t *hashTable) bool { return namespace(t) == had })
-		h.coming = append(others, slices.DeleteFunc(h.coming, func(t *hashTable) bool { return namespace(t) != had })...)
+		slices.SortStableFunc(h.coming, func(a, b *hashTable) int {
+			switch x, y := namespace(a) == had, namespace(b) == had; {
+			case x == y:
+				return 0
+			case x:
+				return 1
+			}
+			return -1
+		})
 	}
 	return n
 }
