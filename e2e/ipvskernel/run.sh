@@ -3,10 +3,12 @@
 # root folder of this machine, read-only over virtiofs, so that paths are the same. Its /run is its own, with TMPDIR in it.
 # run.sh shows the command's output and exits with its exit code. It exits with 124 after a timeout, and with 125 when the
 # guest died; then it shows the guest's console.
-# Environment: KERNEL (series, 6.12 by default), TIMEOUT (seconds), MEM (MiB), PASS_ENV (names of variables that the command gets), VERBOSE.
+# Environment: KERNEL (series, 6.12 by default), TIMEOUT (seconds), MEM (MiB), PASS_ENV (names of variables that the command gets), VERBOSE,
+# ICOUNT (1: a nanosecond of the guest is one instruction).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 kernel=${VERDICT_IPVS_KERNEL:-$(cd "$here/../.." && pwd)/.cache/ipvs-kernel}/kernel-${KERNEL:-6.12}
+icount=; [ -n "${ICOUNT:-}" ] && icount="-icount shift=0"
 timeout=${TIMEOUT:-600} mem=${MEM:-1536}
 [ "$(id -u)" = 0 ] || { echo "run.sh: run it as root, to share this machine's root folder with the guest" >&2; exit 1; }
 [ -e "$kernel/.ok" ] || { echo "run.sh: there is no kernel in $kernel; run setup.sh first" >&2; exit 1; }
@@ -37,7 +39,7 @@ for _ in $(seq 250); do [ -S "$w/fs" ] && break; sleep 0.02; done
 [ -S "$w/fs" ] || { echo "run.sh: virtiofsd did not start" >&2; cat "$w/fs.log" >&2; exit 125; }
 cat "$w/out" & cat=$!
 # One CPU in a single thread: with several, emulated in parallel, the guest sometimes crashes and is not faster.
-timeout -k 5 "$timeout" qemu-system-x86_64 -M pc -accel tcg,thread=single,tb-size=512 -cpu qemu64 -smp 1 -m "$mem" \
+timeout -k 5 "$timeout" qemu-system-x86_64 -M pc -accel tcg,thread=single,tb-size=512 -cpu qemu64 -smp 1 -m "$mem" $icount \
 	-object memory-backend-memfd,id=mem,size="${mem}M",share=on -numa node,memdev=mem \
 	-nodefaults -no-user-config -display none -no-reboot -serial file:"$w/console" \
 	-chardev socket,id=fs,path="$w/fs" -device vhost-user-fs-pci,chardev=fs,tag=hostroot \

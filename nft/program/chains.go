@@ -205,30 +205,17 @@ func (p Program) filterChains() []Chain {
 	if p.Loopback {
 		list = append(list, LoopbackGuard())
 	}
-	// Packets of established connections meet one test in each chain, and a second one on the way out of a program of this node.
-	check := rule.Rule{rule.IsNew(), rule.Jump(newConnectionsChain)}
-	// Packets of the node itself and forwarded IPv6 packets would leave the node with the scratch number. IPv4
-	// forwarding sets the field from the TOS field before this hook, and that value must stay. A bridge that calls
-	// iptables for packets between its ports forwards without that, so what no TOS gives is cleared.
-	forget := rule.Rule{rule.IsNew(), rule.IsTranslated(), rule.ClearScratch()}
 	list = append(list, Chain{Name: RefuseChain, Rules: refuse(p.Family)},
 		// Addresses that belong to Services alone, and that are no cluster IPs.
 		Chain{Name: unallocatedChain, Rules: []rule.Rule{{rule.In(ExternalIPs, rule.Daddr(p.Family)), rule.GoTo(RefuseChain)}, {rule.Drop()}}},
-		Chain{Name: UnservedChain, Rules: p.Unserved()}, p.newConnections())
-	ofOthers := check
+		Chain{Name: UnservedChain, Rules: p.Unserved()}, p.newConnections(), p.newForwarded(), p.newSent())
+	// Packets of established connections meet one test in each chain.
+	ofOthers := rule.IsNew()
 	if p.DropInvalid { // by the same test: others do not pay for it
-		ofOthers = rule.Rule{rule.IsNewOrInvalid(), rule.Jump(newConnectionsChain)}
+		ofOthers = rule.IsNewOrInvalid()
 	}
-	bridged := rule.Rule{rule.IsNew(), rule.IsTranslated(), rule.ScratchHas(^uint32(maxTOSPriority)), rule.ClearScratch()}
-	input, forward := []rule.Rule{ofOthers}, []rule.Rule{bridged, ofOthers}
-	if p.Family == IPv6 {
-		forward[0] = forget
-	}
-	if !p.Circles {
-		list = append(list, p.newForwarded())
-		forward[1] = rule.Rule{ofOthers[0], rule.Jump(newForwardedChain)}
-	}
-	output := []rule.Rule{forget, check}
+	input, forward := []rule.Rule{{ofOthers, rule.Jump(newConnectionsChain)}}, []rule.Rule{{ofOthers, rule.Jump(newForwardedChain)}}
+	output := []rule.Rule{{rule.IsNew(), rule.Jump(newSentChain)}}
 	if p.Unanswered {
 		output = append(output, p.lateErrors()...)
 	}
@@ -275,19 +262,33 @@ func (p Program) Unserved() []rule.Rule {
 
 const unallocatedChain = "unallocated"
 
-const newForwardedChain = "new-forwarded"
+const newForwardedChain, newSentChain = "new-forwarded", "new-sent"
 
 // newForwarded refuses packets to external and load balancer IPs that no port takes, and that leave by the device by which they came:
 // they would circle between this node and its router until their TTL ends. Such an address can belong to others as well (another
 // node, another cluster), so all others pass. So do packets that came by a bridge or a VRF: one that calls iptables carries packets
 // from port to port, such as from one virtual machine to another, and to the kernel, its ports are one device.
 func (p Program) newForwarded() Chain {
-	return Chain{Name: newForwardedChain, Rules: []rule.Rule{
-		{rule.Jump(newConnectionsChain)},
-		{rule.IsNotTranslated(), rule.In(ExternalIPs, rule.Daddr(p.Family)), rule.GoesBack(), rule.NotBy("bridge"), rule.NotBy("vrf"),
-			rule.GoTo(RefuseChain)},
-	}}
+	// Forwarded IPv6 packets would leave the node with the scratch number. IPv4 forwarding sets the field from the TOS field before
+	// this hook, and that value must stay. A bridge that calls iptables forwards without that, so what no TOS gives is cleared.
+	forget := rule.Rule{rule.IsTranslated(), rule.ScratchHas(^uint32(maxTOSPriority)), rule.ClearScratch()}
+	if p.Family == IPv6 {
+		forget = forgetScratch()
+	}
+	rules := []rule.Rule{forget, {rule.Jump(newConnectionsChain)}}
+	if !p.Circles {
+		rules = append(rules, rule.Rule{rule.IsNotTranslated(), rule.In(ExternalIPs, rule.Daddr(p.Family)), rule.GoesBack(),
+			rule.NotBy("bridge"), rule.NotBy("vrf"), rule.GoTo(RefuseChain)})
+	}
+	return Chain{Name: newForwardedChain, Rules: rules}
 }
+
+// newSent is for packets of the node itself, which would leave it with the scratch number.
+func (p Program) newSent() Chain {
+	return Chain{Name: newSentChain, Rules: []rule.Rule{forgetScratch(), {rule.Jump(newConnectionsChain)}}}
+}
+
+func forgetScratch() rule.Rule { return rule.Rule{rule.IsTranslated(), rule.ClearScratch()} }
 
 // Node ports on 127.0.0.1 need the sysctl route_localnet, with which the kernel also accepts packets for 127.0.0.0/8
 // from outside (CVE-2020-8558). A rule drops those. It stands in two places:
