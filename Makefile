@@ -260,6 +260,12 @@ bench-ipvs: ## measure a change of one endpoint among 100 and 5,000 Services ser
 	e2e/ipvskernel/setup.sh
 	e2e/ipvskernel/test.sh ./e2e/ipvs -- -test.run '^$$' -test.bench EndpointChange -test.benchtime 500x -test.count 3
 
+.PHONY: bench-path
+bench-path: ## count the instructions of a packet of an established connection, by the rules of the node, in the same kernel (root, 10 minutes)
+	e2e/ipvskernel/setup.sh
+	set -eo pipefail; VERDICT_CONTROL_PLANE="$$(e2e/controlplane/build.sh kube-proxy)"; export VERDICT_CONTROL_PLANE; \
+		ICOUNT=1 TIMEOUT=2400 PASS_ENV=VERDICT_CONTROL_PLANE e2e/ipvskernel/test.sh ./e2e/takeover -- -test.run '^$$' -test.bench Established -test.benchtime 1x
+
 .PHONY: lint
 lint: export CGO_ENABLED := 0
 lint: $(LINT) $(VULN) ## check formatting, vet, static analysis, import rules and known vulnerabilities (VULNDB, VULNCHECK=required)

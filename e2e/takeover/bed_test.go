@@ -34,7 +34,7 @@ type bed struct {
 	starts     int                     // of proxies; each has a log of its own
 }
 
-func newBed(t *testing.T) *bed {
+func newBed(t testing.TB) *bed {
 	t.Helper()
 	b := &bed{World: lab.New(t), dir: t.TempDir()}
 	ns, addr, err := b.Attach("control plane")
@@ -60,7 +60,7 @@ type served struct {
 
 // newObjects returns the Node, and a Service for TCP and UDP with cluster IPs, node ports and load-balancer IPs in both
 // families. Its endpoints are a pod on the node and one on the other node. The Service of the API server has its endpoint.
-func newObjects(t *testing.T, server netip.Addr) served {
+func newObjects(t testing.TB, server netip.Addr) served {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: lab.NodeName}}
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: corev1.ServiceSpec{
@@ -94,7 +94,7 @@ func newSlice(f lab.Family) *discoveryv1.EndpointSlice {
 }
 
 // start starts a proxy on the node and waits until its log has all texts.
-func (b *bed) start(t *testing.T, name string, env, command []string, logs ...string) *lab.Process {
+func (b *bed) start(t testing.TB, name string, env, command []string, logs ...string) *lab.Process {
 	t.Helper()
 	b.starts++
 	name = fmt.Sprintf("%s-%d", name, b.starts)

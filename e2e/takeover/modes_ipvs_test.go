@@ -4,9 +4,6 @@ package takeover
 
 import "time"
 
-// synced is what kube-proxy logs when its rules are in the kernel.
-const synced = `"syncProxyRules complete"`
-
 const anyExternal = "--ipvs-external-cidrs=0.0.0.0/0,::/0"
 
 // In the first run, nft takes over from IPVS. In the next one, Verdict serves with IPVS as well, by kube-proxy's scheduler.

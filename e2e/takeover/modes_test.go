@@ -10,9 +10,6 @@ var modes = []mode{
 	{name: "iptables-legacy", proxyMode: "iptables", xtables: "xtables-legacy-multi"},
 }
 
-// synced is what kube-proxy logs when its rules are in the kernel.
-const synced = `"SyncProxyRules complete"`
-
 const (
 	defaultRuns = 2
 	// startPatience is how long a proxy may take to start.

@@ -38,7 +38,7 @@ type kind struct {
 }
 
 // serveObjects answers lists and watches of the objects, and returns a kubeconfig for the proxies.
-func (b *bed) serveObjects(t *testing.T, ns *lab.Namespace) (kubeconfig string) {
+func (b *bed) serveObjects(t testing.TB, ns *lab.Namespace) (kubeconfig string) {
 	t.Helper()
 	mux := http.NewServeMux()
 	for path, k := range kinds(newObjects(t, b.server)) {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 }
 
 // serveObjects starts an API server in a namespace, writes the objects, and returns a kubeconfig for the proxies.
-func (b *bed) serveObjects(t *testing.T, ns *lab.Namespace) (kubeconfig string) {
+func (b *bed) serveObjects(t testing.TB, ns *lab.Namespace) (kubeconfig string) {
 	t.Helper()
 	plane, err := apiserver.Start(apiserver.Options{
 		Binaries: programs.controlPlane, Dir: b.dir, Namespace: ns, Address: b.server,

@@ -82,14 +82,17 @@ func TestTakeOver(t *testing.T) {
 // settle lets the clients connect for a moment.
 func settle() { time.Sleep(300 * time.Millisecond) }
 
-func stop(t *testing.T, p *lab.Process) {
+func stop(t testing.TB, p *lab.Process) {
 	t.Helper()
 	_ = p.Stop() // kube-proxy has no handler for SIGTERM
 	<-p.Exited()
 }
 
+// synced is what kube-proxy logs when its rules are in the kernel. Its modes differ in the first letter.
+const synced = `yncProxyRules complete"`
+
 // kubeProxy starts upstream's kube-proxy and waits until its rules are in the kernel.
-func (b *bed) kubeProxy(t *testing.T, m *mode, flags ...string) *lab.Process {
+func (b *bed) kubeProxy(t testing.TB, m *mode, flags ...string) *lab.Process {
 	t.Helper()
 	var env []string
 	if m.xtables != "" {
@@ -102,7 +105,7 @@ func (b *bed) kubeProxy(t *testing.T, m *mode, flags ...string) *lab.Process {
 }
 
 // verdict starts Verdict and waits until it has taken over.
-func (b *bed) verdict(t *testing.T, m *mode, run int) *lab.Process {
+func (b *bed) verdict(t testing.TB, m *mode, run int) *lab.Process {
 	t.Helper()
 	env := []string{"PATH=" + os.Getenv("PATH")}
 	if m.bare {
@@ -116,7 +119,7 @@ func (b *bed) verdict(t *testing.T, m *mode, run int) *lab.Process {
 }
 
 // xtablesPath makes a folder in which iptables is the given program, and returns a search path that begins with it.
-func xtablesPath(t *testing.T, dir, program string) string {
+func xtablesPath(t testing.TB, dir, program string) string {
 	t.Helper()
 	multi, err := exec.LookPath(program)
 	if err != nil {
