@@ -87,7 +87,7 @@ func firstIP(i int) string { return fmt.Sprintf("10.96.%d.%d", 1+i/250, 1+i%250)
 func (w *firstWorld) serve(name, clusterIP string, ports int) {
 	namespace, own, _ := strings.Cut(name, "/")
 	svc, sl := service(own, clusterIP, 1), slice(own)
-	svc.Namespace, sl.Name.Namespace, sl.Service.Namespace = namespace, namespace, namespace
+	svc.Namespace, sl.Namespace, sl.Service.Namespace = namespace, namespace, namespace
 	svc.Ports, sl.Ports = nil, nil
 	for i := range ports {
 		port := fmt.Sprint("p", i)

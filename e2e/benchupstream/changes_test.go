@@ -34,7 +34,7 @@ func (c *changer) next() (slice *discoveryv1.EndpointSlice, addr netip.Addr) {
 	c.used++
 	i := 1 + c.used*stride%(c.services-1)
 	c.fresh++
-	slice, addr = c.shape.slice(i), podIP(c.fresh)
+	slice, addr = c.slice(i), podIP(c.fresh)
 	slice.Endpoints = append(slice.Endpoints, newEndpoint(int(c.fresh), addr))
 	return slice, addr
 }

@@ -31,9 +31,8 @@ type looks struct {
 	known   map[state.Name]*known // Services with frontends of TCP or SCTP
 	leftOut map[state.Name]uint64 // those with an endpoint that was left out, at a revision
 	waiting map[state.Name]*look
-	taken   map[state.Name]*look // of waiting: a cleaning looks there
-	open    bool                 // Look was called when a look was due
-	next    time.Time            // no look comes earlier
+	open    bool      // Look was called when a look was due
+	next    time.Time // no look comes earlier
 }
 
 // known is a Service as set last. The slices are shared with the store.
