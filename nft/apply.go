@@ -24,14 +24,19 @@ func (e *Engine) Apply() (Result, error) {
 		return r, err
 	}
 	if !d.full {
-		r.Changed = e.changedPorts()
+		r.Changed = e.tables.ChangedPorts()
 	}
 	r.Added, r.Deleted = e.tx.Elements()
 	r.Counts = e.tx.Counts()
 	if !e.tx.Empty() || d.full { // if everything was compared, the table gets the stamp of this engine
 		err = e.commit(d, &r)
 		if e.mode = d.next(e.refusal, &r, err); e.mode == synced {
-			e.applied(d)
+			if d.full {
+				_ = e.recheck.End() // everything was compared; the socket of a list only fails to close if it is closed
+			}
+			for _, tb := range e.tables {
+				tb.Applied()
+			}
 		}
 		e.tx = &program.Transaction{}
 		e.batch.Shrink()
@@ -61,16 +66,6 @@ func (d *delivery) next(refusal bool, r *Result, err error) mode {
 		return replacing
 	}
 	return comparing
-}
-
-// applied notes what the kernel has after a delivery.
-func (e *Engine) applied(d *delivery) {
-	if d.full {
-		_ = e.recheck.End() // everything was compared; the socket of a list only fails to close if it is closed
-	}
-	for _, tb := range e.tables {
-		tb.Applied()
-	}
 }
 
 // prepare completes the transaction: with what the collected changes leave out, or with what the kernel lacks.

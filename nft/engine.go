@@ -12,7 +12,6 @@ import (
 	"github.com/verdict-proxy/verdict/nft/contents/elements"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
-	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/nft/table"
 )
 
@@ -31,11 +30,6 @@ type Engine struct {
 	netns    int    // as in Options
 	piece    int    // as in Options
 	recheck  table.Recheck
-}
-
-// settled reports whether the engine knows what the kernel has, and no changes wait for the next Apply.
-func (e *Engine) settled() bool {
-	return e.mode == synced && !e.collected
 }
 
 // Options configure an engine.
@@ -272,6 +266,11 @@ type pending struct {
 	whole     bool                 // the next Apply makes all changes at once
 }
 
+// settled reports whether the engine knows what the kernel has, and no changes wait for the next Apply.
+func (p *pending) settled() bool {
+	return p.mode == synced && !p.collected
+}
+
 // mode is what the engine knows of the kernel, and so what the next Apply does.
 type mode uint8
 
@@ -309,26 +308,6 @@ func (p *pending) discard() {
 	if p.mode != synced {
 		p.tx.Reset()
 	}
-}
-
-// changedPorts counts the elements that service ports change, with those of the hash tables that begin to come or leave for them.
-func (e *Engine) changedPorts() map[contents.PortID]serviceport.Counts {
-	counts := map[contents.PortID]serviceport.Counts{}
-	add := func(id contents.PortID, n serviceport.Counts) {
-		n.Add(counts[id])
-		counts[id] = n
-	}
-	for _, tb := range e.tables {
-		for i, n := range tb.Want.PendingCounts() {
-			if owner := tb.Want.Pending()[i].Owner(); owner != "" && n != (serviceport.Counts{}) {
-				add(contents.PortID{Family: tb.Family, Name: owner}, n)
-			}
-		}
-		for name, n := range tb.Want.Hash.TakePaid() {
-			add(contents.PortID{Family: tb.Family, Name: name}, serviceport.Counts{serviceport.Slot: int32(n)})
-		}
-	}
-	return counts
 }
 
 // Guard protects addresses before they become local for IPVS: from now on, clients reach only frontends there. Guard

@@ -6,11 +6,10 @@
 //	namespace.go  a place: a namespace of package netns in which clients ask, also over HTTP
 //	server.go     pods answer with their name and with the source that they saw
 //	question.go   what a client asks, and how it ends; answer.go: what a server answers
-//	ask.go        one connection; flow.go: connections that stay open
+//	ask.go        one connection; flow.go: connections that stay open, and packets that got lost
 //	segment.go    a TCP segment outside of the window
 //	sctp.go       SCTP by hand, and with the kernel's implementation
 //	conntrack.go  the node's table of flows
-//	queue.go      packets that the machine itself has dropped
 //	process.go    a process inside a namespace, its log, its end
 //	moment.go     what a failed test leaves: rules, flows, logs
 //	file.go       a file that appears in one step

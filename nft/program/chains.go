@@ -208,7 +208,9 @@ func (p Program) filterChains() []Chain {
 	list = append(list, Chain{Name: RefuseChain, Rules: refuse(p.Family)},
 		// Addresses that belong to Services alone, and that are no cluster IPs.
 		Chain{Name: unallocatedChain, Rules: []rule.Rule{{rule.In(ExternalIPs, rule.Daddr(p.Family)), rule.GoTo(RefuseChain)}, {rule.Drop()}}},
-		Chain{Name: UnservedChain, Rules: p.Unserved()}, p.newConnections(), p.newForwarded(), p.newSent())
+		Chain{Name: UnservedChain, Rules: p.Unserved()}, p.newConnections(), p.newForwarded(),
+		// What the node itself sends would leave it with the scratch number.
+		Chain{Name: newSentChain, Rules: []rule.Rule{forgetScratch(), {rule.Jump(newConnectionsChain)}}})
 	// Packets of established connections meet one test in each chain.
 	ofOthers := rule.IsNew()
 	if p.DropInvalid { // by the same test: others do not pay for it
@@ -281,11 +283,6 @@ func (p Program) newForwarded() Chain {
 			rule.NotBy("bridge"), rule.NotBy("vrf"), rule.GoTo(RefuseChain)})
 	}
 	return Chain{Name: newForwardedChain, Rules: rules}
-}
-
-// newSent is for packets of the node itself, which would leave it with the scratch number.
-func (p Program) newSent() Chain {
-	return Chain{Name: newSentChain, Rules: []rule.Rule{forgetScratch(), {rule.Jump(newConnectionsChain)}}}
 }
 
 func forgetScratch() rule.Rule { return rule.Rule{rule.IsTranslated(), rule.ClearScratch()} }

@@ -14,6 +14,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 )
 
 // Table is one family's table in the kernel: what it is to have, and what the engine knows of it.
@@ -216,6 +217,26 @@ func (ts Tables) Room() (ports []contents.PortID) {
 		}
 	}
 	return ports
+}
+
+// ChangedPorts counts the elements that service ports change, with those of the hash tables that begin to come or leave for them.
+func (ts Tables) ChangedPorts() map[contents.PortID]serviceport.Counts {
+	counts := map[contents.PortID]serviceport.Counts{}
+	add := func(id contents.PortID, n serviceport.Counts) {
+		n.Add(counts[id])
+		counts[id] = n
+	}
+	for _, tb := range ts {
+		for i, n := range tb.Want.PendingCounts() {
+			if owner := tb.Want.Pending()[i].Owner(); owner != "" && n != (serviceport.Counts{}) {
+				add(contents.PortID{Family: tb.Family, Name: owner}, n)
+			}
+		}
+		for name, n := range tb.Want.Hash.TakePaid() {
+			add(contents.PortID{Family: tb.Family, Name: name}, serviceport.Counts{serviceport.Slot: int32(n)})
+		}
+	}
+	return counts
 }
 
 // WriteStamps adds the next stamp of each table that the transaction changes, or of all tables. whole are the families whose
