@@ -187,7 +187,7 @@ func (w *firstWorld) served(t *testing.T) map[string]int {
 
 // TestFirstPassInPieces: on an empty node, the Services of the cluster answer after the first of several transactions. Each has a
 // bounded number of elements and whole Services. A connection to a Service that is not there yet is not refused: its next packet
-// finds the Service. Nobody is told that there was a pass before all Services are there.
+// finds the Service. No observer hears of a pass before all Services are there.
 func TestFirstPassInPieces(t *testing.T) {
 	w := newFirstWorld(t, firstNode(t))
 	late := firstIP(firstServices - 1)
