@@ -37,13 +37,14 @@ if its Node has a taint of --leaving-taints, is being deleted or is gone, if its
 restart never waits.
 
 With --reset, connections that are still open after --timeout end: whoever sends the next packet, client or endpoint, gets a
-reset, so that clients connect anew at once instead of waiting for their own timeouts. A connection without packets cannot be
-ended from here, and neither can UDP flows, what IPVS carries, and what is not masqueraded.`,
+reset, so that clients connect anew at once instead of waiting for their own timeouts. The command then goes on for 5 seconds,
+because whoever stops the node may end it as soon as the command ends. A connection without packets in this time cannot be ended
+from here, and neither can UDP flows, what IPVS carries, and what is not masqueraded.`,
 		Args: flags.None,
 	}
 	cmd.Flags().DurationVar(&l.settle, "settle", l.settle, "`TIME` that load balancers have to notice, from when the node began to leave; new connections may come until then")
 	cmd.Flags().DurationVar(&l.timeout, "timeout", l.timeout, "`TIME` after which the command ends nevertheless")
-	cmd.Flags().BoolVar(&l.reset, "reset", false, "after --timeout, reset TCP connections that are still open")
+	cmd.Flags().BoolVar(&l.reset, "reset", false, "after --timeout, reset TCP connections that are still open, and wait 5 seconds for their packets")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if l.settle < 0 || l.timeout < 0 {
 			return flags.Wrong(errors.New("--settle and --timeout must not be negative"))
@@ -77,7 +78,7 @@ func (l *leaver) run(ctx context.Context) error {
 			l.print("this node stays; there is nothing to wait for")
 			return nil
 		case status.Leaving != "":
-			if done, err := l.look(&status, deadline); done || err != nil {
+			if done, err := l.look(ctx, &status, deadline); done || err != nil {
 				return err
 			}
 		}
@@ -90,7 +91,7 @@ func (l *leaver) run(ctx context.Context) error {
 }
 
 // look counts the connections, and reports whether there is nothing left to wait for.
-func (l *leaver) look(status *socket.Status, deadline time.Time) (done bool, err error) {
+func (l *leaver) look(ctx context.Context, status *socket.Status, deadline time.Time) (done bool, err error) {
 	rows, err := l.client.Passing(leavePeriod / 2)
 	if err != nil {
 		return false, err
@@ -104,9 +105,7 @@ func (l *leaver) look(status *socket.Status, deadline time.Time) (done bool, err
 	case !time.Now().Before(deadline):
 		l.print("the time is over; " + text)
 		if l.reset {
-			ended, err := l.client.End()
-			l.print(state.Plural(ended, "connection") + " will be reset with the next packet")
-			return true, err
+			return true, l.end(ctx, l.client.End)
 		}
 		return true, nil
 	case n == 0:
@@ -114,6 +113,25 @@ func (l *leaver) look(status *socket.Status, deadline time.Time) (done bool, err
 	}
 	l.print("this node is leaving (" + status.Leaving + "); " + text)
 	return false, nil
+}
+
+// lastPackets is how long connections that the daemon has ended may still send the packet that is reset. A kubelet that shuts the node
+// down ends the machine as soon as the command ends.
+const lastPackets = 5 * time.Second
+
+// end resets the open connections, and waits for their next packets.
+func (l *leaver) end(ctx context.Context, mark func() (int, error)) error {
+	ended, err := mark()
+	l.print(state.Plural(ended, "connection") + " will be reset with the next packet")
+	if ended == 0 {
+		return err
+	}
+	select {
+	case <-time.After(lastPackets):
+		return err
+	case <-ctx.Done():
+		return errors.Join(err, ctx.Err())
+	}
 }
 
 func (l *leaver) print(text string) {

@@ -144,7 +144,8 @@ func TestLeaveReset(t *testing.T) {
 	stay := slices.Concat(p.hold(1, "x", p.nodePort("a")), p.hold(1, "b", clusterIP("c")), p.hold(1, "b", p.nodePort("c")), p.hold(1, lab.Node, clusterIP("c")))
 	writeManifest(t, p.dir, "node.yaml", node(going))
 	p.daemon.wait(t, `because="the taint karpenter.sh/disrupted"`)
-	p.ends(p.leave("", "--settle=0s", "--timeout=0s", "--reset"), "4 connections will be reset with the next packet")
+	began, cmd, marked := time.Now(), p.leave("", "--settle=0s", "--timeout=0s", "--reset"), "4 connections will be reset with the next packet"
+	p.says(cmd, marked)
 
 	for _, f := range gone {
 		if r := f.Send(10 * time.Second); r.Outcome != lab.Broken && r.Outcome != lab.Refused {
@@ -157,6 +158,9 @@ func TestLeaveReset(t *testing.T) {
 	_, _ = server.Write([]byte("hello")) // the answer to it is the reset
 	if _, err := server.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the endpoint of a client that says nothing reads %v, want a reset", err)
+	}
+	if p.ends(cmd, marked); time.Since(began) < lastPackets {
+		t.Errorf("the command ends after %s", time.Since(began))
 	}
 	for i, f := range stay {
 		if r := f.Send(10 * time.Second); r.Outcome != lab.Answered {

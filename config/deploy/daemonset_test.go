@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -114,6 +115,28 @@ func TestStateIsMounted(t *testing.T) {
 	})
 	if !mounted {
 		t.Errorf("%s is not a folder of the host: %+v", dir, s.container().VolumeMounts)
+	}
+}
+
+// TestTimeToLeave: what ends "verdict leave" waits for its limit, and for the packets that it resets after that.
+func TestTimeToLeave(t *testing.T) {
+	s, leave := load(t), unit(t, "verdict-leave.service")["Service"]
+	grace, err := time.ParseDuration(leave["TimeoutStopSec"] + "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		command []string
+		grace   time.Duration
+	}{
+		"the DaemonSet": {s.container().Lifecycle.PreStop.Exec.Command, time.Duration(*s.daemons.Spec.Template.Spec.TerminationGracePeriodSeconds) * time.Second},
+		"the unit":      {strings.Fields(leave["ExecStop"]), grace},
+	} {
+		const resets = 5 * time.Second
+		timeout, _ := strings.CutPrefix(tt.command[len(tt.command)-1], "--timeout=")
+		if limit, err := time.ParseDuration(timeout); err != nil || tt.grace <= limit+resets {
+			t.Errorf("%s gives %v %s, want more than %s and %s: %v", name, tt.command, tt.grace, limit, resets, err)
+		}
 	}
 }
 
