@@ -166,21 +166,13 @@ func (l *clients) counts(since time.Time) (map[string]*count, error) {
 
 func (c *count) add(a rate.Attempt) {
 	c.asked++
-	if a.Repeated > 0 && !stranger(&a) {
+	if a.Repeated > 0 {
 		c.repeated = append(c.repeated, fmt.Sprintf("%s %d times from port %d to %s: handshake %s, all %s", a.Began.UTC().Format("15:04:05.000"), a.Repeated,
 			a.SourcePort, a.Server, a.Handshake.Round(time.Millisecond), a.Took.Round(time.Millisecond)))
 	}
 	if a.Outcome != rate.Answered {
 		c.failures = append(c.failures, fmt.Sprintf("%s %s %s after %s", a.Began.UTC().Format("15:04:05.000"), a.Outcome, a.Error, a.Took.Round(time.Millisecond)))
 	}
-}
-
-// stranger reports whether a server took the client for an earlier one that had the same masqueraded port, and answered with an ACK that
-// the client did not expect: the client resets that, and sends its SYN again after two ticks (TCP_TIMEOUT_MIN, at most 20 ms). It would wait
-// a second after a SYN that got lost, and two ticks at least after another packet.
-func stranger(a *rate.Attempt) bool {
-	const ticks = 8 * time.Millisecond // of the kernels with the shortest ones that are common
-	return a.Outcome == rate.Answered && a.Repeated == 1 && a.Handshake >= ticks && a.Handshake < time.Second/2 && a.Took-a.Handshake < ticks
 }
 
 // podTargets are the targets of the client in a pod; see testdata/workload.yaml.

@@ -108,15 +108,21 @@ func dialFrom(ctx context.Context, q Question, port int) (conn net.Conn, repeate
 	default:
 		d.LocalAddr = &net.IPAddr{IP: own}
 	}
+	began := time.Now()
 	conn, err = d.DialContext(ctx, network, to)
 	if again >= 0 {
-		if q.Protocol == TCP {
+		if q.Protocol == TCP && time.Since(began) >= FirstTimeout {
 			repeated, _ = retransmits(again) // on an open socket it cannot fail
 		}
 		_ = unix.Close(again)
 	}
 	return conn, repeated, err
 }
+
+// FirstTimeout is a little less than how long a client waits before it sends a SYN again that got lost (TCP_TIMEOUT_INIT, a second). It
+// sends one again earlier, after two ticks, if the server took it for a packet of an old connection in TIME_WAIT, from another client
+// that had the same masqueraded port: the server answers with an ACK, and the client resets that. So no packet was lost.
+const FirstTimeout = 900 * time.Millisecond
 
 // control calls fn with the descriptor of a socket.
 func control(socket syscall.RawConn, fn func(fd int) error) error {

@@ -103,7 +103,7 @@ type Result struct {
 	Answer   Answer
 	Client   netip.Addr // the address that the client used
 	Took     time.Duration
-	Repeated int   // how many packets of TCP the client sent again until it was connected or refused: one after a second, two after three
+	Repeated int   // how many packets of TCP the client sent again until it was connected or refused, because they were lost: one after a second, two after three
 	Err      error // unless there was an answer
 }
 

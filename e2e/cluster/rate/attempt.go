@@ -31,7 +31,7 @@ type Attempt struct {
 	To         netip.AddrPort `json:"to"` // the address of the target
 	SourcePort uint16         `json:"port"`
 	Outcome    Outcome        `json:"outcome"`
-	Repeated   int            `json:"repeated,omitempty"` // packets of TCP that the client had to send again
+	Repeated   int            `json:"repeated,omitempty"` // packets of TCP that were lost, so that the client sent them again
 	Server     string         `json:"server,omitempty"`   // the name in the answer
 	Error      string         `json:"error,omitempty"`
 }

@@ -120,12 +120,16 @@ func (c *Client) Connect(to *Target) (a Attempt) {
 	deadline := a.Began.Add(c.Patience)
 	conn, err := c.dial(&a, to, deadline)
 	if err == nil {
-		a.Handshake = time.Since(a.Began)
+		early := 0
+		if a.Handshake = time.Since(a.Began); a.Handshake < lab.FirstTimeout {
+			early, _ = lab.Retransmits(conn) // on an open socket it cannot fail
+		}
 		err = conn.SetDeadline(deadline)
 		if err == nil {
 			a.Server, err = answer(conn)
 		}
-		a.Repeated, _ = lab.Retransmits(conn) // on an open socket it cannot fail
+		a.Repeated, _ = lab.Retransmits(conn)
+		a.Repeated -= early
 		_ = conn.Close()
 	}
 	a.Outcome = outcomeOf(err, a.Handshake)
