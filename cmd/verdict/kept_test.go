@@ -3,12 +3,13 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
@@ -134,15 +135,13 @@ func TestDamagedManifestsAtTheStart(t *testing.T) {
 			d := start()
 			remove(t, dir)
 			write(t, dir, map[string]string{"a.yaml": keptServices()["a.yaml"]})
-			var got string
-			for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-				if got = content(); !strings.Contains(got, "default/dns") {
-					break
+			lab.Eventually(t, "the kernel has what the files say that can be read again", func() error {
+				got := content()
+				if strings.Count(got, "\"service\"") != strings.Count(got, "default/a-web:") || !strings.Contains(got, "default/a-web:") {
+					return fmt.Errorf("it has\n%s\n%s", got, d.log)
 				}
-			}
-			if strings.Count(got, "\"service\"") != strings.Count(got, "default/a-web:") || !strings.Contains(got, "default/a-web:") {
-				t.Errorf("after all files can be read, the kernel has\n%s\n%s", got, d.log)
-			}
+				return nil
+			})
 		})
 	}
 }
@@ -196,13 +195,11 @@ func checkCopies(t *testing.T, dir string) {
 	t.Helper()
 	for file, text := range keptServices() {
 		path := filepath.Join(dir, file)
-		info, err := os.Stat(path)
-		for late := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(late); time.Sleep(10 * time.Millisecond) {
-			info, err = os.Stat(path) // it is written after the objects are in force
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		var info os.FileInfo
+		lab.Eventually(t, "the copy of "+file, func() (err error) { // it is written after the objects are in force
+			info, err = os.Stat(path)
+			return err
+		})
 		if data, err := os.ReadFile(path); err != nil || string(data) != text || info.Mode() != 0o600 {
 			t.Errorf("%s: %v, %v:\n%s", path, info.Mode(), err, data)
 		}
