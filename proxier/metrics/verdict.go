@@ -113,8 +113,8 @@ func (m *Metrics) PassDone(p *report.Pass) {
 	end := p.Started.Add(p.Duration)
 	m.lastApplied.Set(seconds(end))
 	m.AsWanted(end)
-	for _, t := range p.Triggers {
-		m.programming.WithLabelValues(t.Family.Version()).Observe(end.Sub(t.At).Seconds())
+	for _, t := range p.Triggers { // a tenant may write a time that is yet to come
+		m.programming.WithLabelValues(t.Family.Version()).Observe(max(0, end.Sub(t.At).Seconds()))
 	}
 	for _, l := range p.Latencies {
 		m.changes.WithLabelValues(l.Change).Observe(l.Took.Seconds())
