@@ -265,22 +265,23 @@ func (c *Contents) Enter(w program.Writer) {
 // enterInPlace makes the ports as they are to be whose hash tables change in place, all of a table at once. If one of them waits for
 // another table, they all wait.
 func (c *Contents) enterInPlace(w program.Writer) {
-	inPlace := func(one *postponed) []hashing.Awaited {
-		return slices.DeleteFunc(slices.Clone(one.tables), func(a hashing.Awaited) bool { return !a.InPlace() })
+	if !c.Hash.ChangesInPlace() {
+		return
 	}
+	inPlace := func(one *postponed) bool { return slices.ContainsFunc(one.tables, hashing.Awaited.InPlace) }
 	for again := true; again; {
 		again = false
 		for _, one := range c.Later.order {
-			for _, a := range inPlace(one) {
-				if !ready(one.tables) {
+			if inPlace(one) && !ready(one.tables) {
+				again = true
+				for _, a := range one.tables {
 					a.Hold()
-					again = true
 				}
 			}
 		}
 	}
 	for _, one := range slices.Clone(c.Later.order) {
-		if len(inPlace(one)) > 0 {
+		if inPlace(one) {
 			c.enter(w, one)
 		}
 	}

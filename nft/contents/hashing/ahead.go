@@ -3,7 +3,6 @@ package hashing
 import (
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/program"
@@ -16,18 +15,22 @@ import (
 // If few slots differ, the table that the pools have changes in place, if all of them get the same one.
 
 // Awaited is the table that a pool is to have, for a service port that waits or may have to.
-type Awaited struct{ table, from *hashTable }
+type Awaited struct {
+	of          *Tables
+	table, from *hashTable
+}
 
 // Await has the table of some endpoints come for a pool, nil: a new one. A table that is there stays until Release.
 func (h *Tables) Await(pl *Pool, owner string, endpoints []contents.Endpoint) Awaited {
 	list, port := withoutPorts(endpoints)
-	key, a := newHashKey(list), Awaited{}
+	key, a := newHashKey(list), Awaited{of: h}
 	if pl.HasTable() {
 		a.from = pl.table
 	}
 	if a.table = h.byKey[key]; a.table == nil {
 		a.table = &hashTable{key: key, endpoints: slices.Clone(list), withPorts: port == 0, from: a.from, owner: owner}
-		h.byKey[key], h.coming = a.table, append(h.coming, a.table)
+		h.byKey[key] = a.table
+		h.coming.add(a.table)
 	}
 	a.table.waiting++
 	if a.moves() {
@@ -38,7 +41,9 @@ func (h *Tables) Await(pl *Pool, owner string, endpoints []contents.Endpoint) Aw
 
 // Release ends that.
 func (a Awaited) Release() {
-	a.table.waiting--
+	if a.table.waiting--; a.table.waiting == 0 {
+		a.of.settled = append(a.of.settled, a.table)
+	}
 	if a.moves() {
 		a.table.movers--
 	}
@@ -55,8 +60,12 @@ func (a Awaited) Ready() bool {
 // InPlace reports whether the pool must get it with this transaction.
 func (a Awaited) InPlace() bool { return a.table.inPlace && a.moves() }
 
-// Hold has a table wait for another transaction that was to change in place with this one.
-func (a Awaited) Hold() { a.table.inPlace = false }
+// Hold has a table wait for another transaction that was to change in place with this one, if the pool must get it.
+func (a Awaited) Hold() {
+	if a.InPlace() {
+		a.table.inPlace = false
+	}
+}
 
 func (t *hashTable) size() int { return int(Size(len(t.endpoints))) }
 
@@ -90,6 +99,7 @@ func (h *Tables) replaces(t *hashTable) bool {
 func (h *Tables) changesInPlace(t *hashTable) int {
 	const eachPool = 4
 	if t.movers > 0 && h.replaces(t) && t.movers == t.from.users {
+		t.fill()
 		return 2*t.differ + eachPool*t.movers
 	}
 	return math.MaxInt
@@ -97,61 +107,68 @@ func (h *Tables) changesInPlace(t *hashTable) int {
 
 // WriteAhead writes the next slots of tables that service ports wait for, most at the most, and says which ones change in place. That
 // is one of up to 3*piece changes, or several with as many together: 3 endpoints of which one goes are 2,730. It returns how many
-// changes all that is. Namespaces take turns.
+// changes all that is. Namespaces take turns. It looks at no more than piece tables: each transaction pays for that.
 func (h *Tables) WriteAhead(piece, most int) (n int) {
-	for _, t := range h.coming {
-		t.fill()
-		changes := h.changesInPlace(t)
-		if t.inPlace = changes <= 3*piece-n; t.inPlace {
-			n += changes
-		}
+	for _, t := range h.inPlace {
+		t.inPlace = false
 	}
-	const numbers = program.MaxTables / 4 * 7 // of twice as many; some come and leave
-	for left := most; left > 0; {
-		i := slices.IndexFunc(h.coming, func(t *hashTable) bool {
-			return t.users == 0 && !t.complete() && h.changesInPlace(t) > 3*piece && (t.account != nil || len(h.numbers) < numbers)
-		})
-		if i < 0 {
+	h.inPlace = h.inPlace[:0]
+	left, inPlace, looks := most, 3*piece, piece
+	for t := range h.coming.take() {
+		switch changes := h.changesInPlace(t); {
+		case changes <= inPlace:
+			t.inPlace, h.inPlace = true, append(h.inPlace, t)
+			inPlace, n = inPlace-changes, n+changes
+		case changes <= 3*piece:
+			inPlace = 0 // those behind it do not overtake it
+		case left > 0 && t.users == 0:
+			more := h.writeMore(t, left)
+			left, n = left-more, n+more
+		}
+		if looks--; looks == 0 || left == 0 && inPlace == 0 {
 			break
 		}
-		t := h.coming[i]
-		if t.account == nil {
-			h.begin(t)
-			h.setMark(t, true)
-		}
-		more := min(left, t.size()-len(t.slots.bySlot))
-		h.resize(t, len(t.slots.bySlot)+more)
-		n, left = n+more, left-more
 	}
-	if len(h.coming) > 0 {
-		namespace := func(t *hashTable) string { name, _, _ := strings.Cut(t.owner, "/"); return name }
-		had := namespace(h.coming[0])
-		slices.SortStableFunc(h.coming, func(a, b *hashTable) int {
-			switch x, y := namespace(a) == had, namespace(b) == had; {
-			case x == y:
-				return 0
-			case x:
-				return 1
-			}
-			return -1
-		})
+	return n
+}
+
+// ChangesInPlace reports whether tables change in place with this transaction.
+func (h *Tables) ChangesInPlace() bool { return len(h.inPlace) > 0 }
+
+// writeMore writes the next slots of a table, and returns how many.
+func (h *Tables) writeMore(t *hashTable, most int) (n int) {
+	const numbers = program.MaxTables / 4 * 7 // of twice as many; some come and leave
+	if t.account == nil {
+		if len(h.numbers) >= numbers {
+			return 0
+		}
+		t.fill()
+		h.begin(t)
+		h.setMark(t, true)
+	}
+	n = min(most, t.size()-len(t.slots.bySlot))
+	h.resize(t, len(t.slots.bySlot)+n)
+	if t.complete() {
+		h.coming.add(t)
 	}
 	return n
 }
 
 // arrive takes those tables off the list of those to come that pools have, and those that nobody waits for any more.
 func (h *Tables) arrive() {
-	h.coming = slices.DeleteFunc(h.coming, func(t *hashTable) bool {
+	for _, t := range h.settled {
+		if t.place == nil || t.users == 0 && t.waiting > 0 {
+			continue
+		}
+		h.coming.remove(t)
 		switch {
 		case t.users > 0:
 			h.setMark(t, false)
-		case t.waiting > 0:
-			return false
-		case t.account != nil:
-			h.retire(t)
-		default:
+		case t.account == nil:
 			h.forget(t)
+		case !t.idle: // it leaves with the idle ones otherwise
+			h.retire(t)
 		}
-		return true
-	})
+	}
+	h.settled = h.settled[:0]
 }

@@ -1,6 +1,7 @@
 package hashing
 
 import (
+	"container/list"
 	"crypto/sha256"
 	"fmt"
 	"slices"
@@ -79,6 +80,8 @@ type hashTable struct {
 	slots     *slots          // that are wanted; nil: nobody knows them yet
 	marked    bool            // it has a mark; see leaving.go
 	owner     string          // the service port that asked for it, or had it last
+	place     *list.Element   // in the list of those to come; nil: it is not there
+	turn      *turn           // of that place; nil: all slots are there
 }
 
 // Tables has the tables of one family.
@@ -89,7 +92,9 @@ type Tables struct {
 	last    uint32         // number
 	fresh   []*hashTable   // new since the last transaction
 	idle    []*hashTable   // that have or had no pools
-	coming  []*hashTable   // that service ports wait for, and no pool has
+	coming  coming         // that service ports wait for, and no pool has
+	settled []*hashTable   // of those, some that a pool has now, or that nobody waits for
+	inPlace []*hashTable   // that change in place with this transaction
 	leaving []*hashTable   // that no pool has had since an earlier transaction
 	paid    map[string]int // slots that began to come or leave, by the service port that pays for them
 	touched []*Pool        // pools, since the last transaction
@@ -110,7 +115,7 @@ func NewTables(l *ledger.Ledger) Tables {
 
 // Count is the number of tables that pools have. Some of those that leave count, because there are not that many more numbers.
 func (h *Tables) Count() int {
-	return len(h.byKey) - len(h.coming) + max(0, len(h.leaving)-program.MaxTables/4)
+	return len(h.byKey) - h.coming.count + max(0, len(h.leaving)-program.MaxTables/4)
 }
 
 // Prefer sets what the pools had in the map hash-tables of an earlier process; nil: there is none any more.
@@ -165,7 +170,9 @@ func (h *Tables) acquire(endpoints []contents.Endpoint, pl *Pool, from *hashTabl
 	if t.users == 0 && !t.complete() {
 		h.fresh = append(h.fresh, t)
 	}
-	t.users++
+	if t.users++; t.place != nil {
+		h.settled = append(h.settled, t)
+	}
 	return t
 }
 
@@ -185,8 +192,9 @@ func (h *Tables) Finish() {
 	for _, table := range h.fresh {
 		if table.users > 0 {
 			h.enter(table)
-		} else if !slices.Contains(h.coming, table) {
-			h.coming = append(h.coming, table) // maybe somebody waits for it
+		} else {
+			h.coming.add(table)
+			h.settled = append(h.settled, table) // maybe somebody waits for it
 		}
 	}
 	h.arrive()

@@ -47,7 +47,7 @@ func (h *Tables) leave(table *hashTable) bool {
 	}
 	switch table.idle = false; {
 	case empty && table.waiting > 0:
-		h.coming = append(h.coming, table)
+		h.coming.add(table)
 	case empty:
 		h.retire(table)
 	}
@@ -112,11 +112,12 @@ func (h *Tables) Keep(number uint32, withPorts bool, list iter.Seq[netip.AddrPor
 
 // ForgetIdle forgets all tables that have no pool. Nobody waits for one.
 func (h *Tables) ForgetIdle() {
-	for _, table := range slices.Concat(h.idle, h.leaving, h.coming) {
+	for _, table := range slices.Concat(h.idle, h.leaving, h.coming.all()) {
+		h.coming.remove(table)
 		h.setMark(table, false)
 		if table.idle = false; table.users == 0 {
 			h.forget(table)
 		}
 	}
-	h.idle, h.leaving, h.coming = nil, nil, nil
+	h.idle, h.leaving = nil, nil
 }
