@@ -47,6 +47,7 @@ type bed struct {
 	t       testing.TB
 	dir     string // of manifests and logs
 	process *lab.Process
+	stalls  *stalls // since the first pass of the daemon
 }
 
 // vip is the address of the Service.
@@ -109,6 +110,7 @@ func newBedAfter(t testing.TB, before func(*bed), annotation string, endpoints [
 		binary, "run", "--manifests=" + filepath.Join(b.dir, "manifests"), "--hostname-override=" + lab.NodeName, "--backend=nft",
 		"--cluster-cidr=10.0.0.0/16,fd00:10::/48", "--healthz-bind-address=", "--metrics-bind-address=", "-v=4",
 	}, flags...)...).Process
+	b.stalls = watchStalls(t, b.process.PID())
 	return b
 }
 

@@ -3,6 +3,7 @@
 package deadnode
 
 import (
+	"errors"
 	"net"
 	"testing"
 	"time"
@@ -56,6 +57,10 @@ func TestNodeVanishes(t *testing.T) {
 }
 
 func nodeVanishes(t *testing.T, e *engine, f lab.Family, mode string) {
+	undisturbed(t, func() (*bed, error) { return vanishing(t, e, f, mode) })
+}
+
+func vanishing(t *testing.T, e *engine, f lab.Family, mode string) (*bed, error) {
 	b := newBed(t, `verdict-proxy.github.io/outlier-detection: "`+mode+`"`+e.annotation, tenEndpoints(), e.flags...)
 	if mode == "eject" {
 		b.untilAsked(tenEndpoints())
@@ -65,10 +70,11 @@ func nodeVanishes(t *testing.T, e *engine, f lab.Family, mode string) {
 	o.log(t, list, death)
 	switch {
 	case mode == "observe" && o.failed < *perSecond/2:
-		t.Error("only few connections fail without ejection: the test does not show anything")
+		return b, errors.New("only few connections fail without ejection: the test does not show anything")
 	case mode == "eject" && (o.failed > 0 || o.lastLate > e.lateness || o.worst > defaultPatience-500*time.Millisecond):
-		t.Error("connections fail, or are late after the first seconds")
+		return b, errors.New("connections fail, or are late after the first seconds")
 	}
+	return b, nil
 }
 
 // loadAround makes connections before and after a death.
@@ -93,12 +99,14 @@ func (o *outcome) log(t *testing.T, list []rate.Attempt, death time.Time) {
 func TestLinkDown(t *testing.T) {
 	for _, e := range engines {
 		for _, f := range lab.Families() {
-			t.Run(e.name+"/"+f.String(), func(t *testing.T) { linkDown(t, &e, f) })
+			t.Run(e.name+"/"+f.String(), func(t *testing.T) {
+				undisturbed(t, func() (*bed, error) { return linkDown(t, &e, f) })
+			})
 		}
 	}
 }
 
-func linkDown(t *testing.T, e *engine, f lab.Family) {
+func linkDown(t *testing.T, e *engine, f lab.Family) (*bed, error) {
 	b := newBed(t, eject+e.annotation, tenEndpoints(), e.flags...)
 	b.untilAsked(tenEndpoints())
 	list, death := b.loadAround(f, func() { b.At(t, lab.Remote).Must(t, "", "ip", "link", "set", "eth0", "down") })
@@ -107,12 +115,13 @@ func linkDown(t *testing.T, e *engine, f lab.Family) {
 	// An established connection to a dead node is lost: those that began before count only if they never had an answer.
 	for _, a := range list {
 		if a.Outcome != rate.Answered && (!a.Began.Before(death) || a.Outcome == rate.Unreachable) {
-			t.Fatal("connections fail")
+			return b, errors.New("connections fail")
 		}
 	}
 	if o.late < *perSecond/10 {
-		t.Error("only few connections are late: the test does not show anything")
+		return b, errors.New("only few connections are late: the test does not show anything")
 	}
+	return b, nil
 }
 
 // serverOnce answers at port 9 of pod c until it is closed.
@@ -146,13 +155,15 @@ func TestRefusing(t *testing.T) {
 	for _, e := range engines {
 		for _, f := range lab.Families() {
 			for _, annotation := range e.refusals() {
-				t.Run(e.name+"/"+f.String()+"/"+annotation, func(t *testing.T) { refusing(t, &e, f, annotation) })
+				t.Run(e.name+"/"+f.String()+"/"+annotation, func(t *testing.T) {
+					undisturbed(t, func() (*bed, error) { return refusing(t, &e, f, annotation) })
+				})
 			}
 		}
 	}
 }
 
-func refusing(t *testing.T, e *engine, f lab.Family, annotation string) {
+func refusing(t *testing.T, e *engine, f lab.Family, annotation string) (*bed, error) {
 	var closeIt func()
 	endpoints := []place{{"a", 8080, lab.NodeName}, {"b", 8080, "node-3"}, {"c", 9, lab.RemoteNodeName}}
 	b := newBedAfter(t, func(b *bed) { closeIt = b.serverOnce() },
@@ -178,18 +189,19 @@ func refusing(t *testing.T, e *engine, f lab.Family, annotation string) {
 		}
 	}
 	t.Logf("%d connections were refused in the first %s, %d later; %d were late", early, soon, later, late)
+	logErrors(t, list, death)
 	switch {
 	case annotation == "eject,refusals" && e.holdsBack && (early > 0 || later > 0 || late == 0):
-		t.Error("with \"eject,refusals\", no connection fails, and those of the first second are late")
+		return b, errors.New("with \"eject,refusals\", no connection fails, and those of the first second are late")
 	case annotation == "eject,refusals" && !e.holdsBack && (early == 0 || later > 0):
-		t.Error("with \"eject,refusals\", connections fail in the first second, and no later ones do")
+		return b, errors.New("with \"eject,refusals\", connections fail in the first second, and no later ones do")
 	case annotation != "eject,refusals" && (early == 0 || later == 0):
-		t.Error("without ejection, connections go on to fail")
+		return b, errors.New("without ejection, connections go on to fail")
 	}
 	if annotation == "observe,refusals" {
 		b.waitFor(`msg="an endpoint does not answer" endpoint=` + endpoints[2].addr(f).String())
 	}
-	logErrors(t, list, death)
+	return b, nil
 }
 
 // logErrors shows the errors of connections, each with the first and the last connection that had it.

@@ -2,6 +2,7 @@
 // packets.
 //
 //	bed_test.go           the world, the daemon, and a load of connections
+//	stalls_test.go        when the machine stands still, so that nothing is proved
 //	engines_test.go       what serves the Service; engines_ipvs_test.go: under a kernel with IPVS (make e2e-ipvs)
 //	dead_test.go          endpoints that die
 //	affinity_test.go      a client that belongs to an endpoint that dies

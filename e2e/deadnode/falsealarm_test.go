@@ -194,39 +194,48 @@ func (b *bed) scan() {
 // TestFalseAlarms: nothing that only looks like a dead endpoint has one ejected. The proxy ejects endpoints in all of
 // these tests: TestNodeVanishes shows that it would. The alarms go on side by side, each in a world of its own.
 func TestFalseAlarms(t *testing.T) {
-	for _, a := range alarms() {
+	for i, a := range alarms() {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
-			if a.endpoints == nil {
-				a.endpoints = tenEndpoints()
-			}
-			b := newBedAfter(t, a.before, eject, a.endpoints)
-			l := b.load(a.from, vip(lab.IPv4), a.rate)
-			time.Sleep(time.Second) // for the first looks
-			a.begin(b)
-			time.Sleep(*falseAlarmTime)
-			list := l.end()
-			failed, slowest := 0, time.Duration(0)
-			for _, at := range list {
-				slowest = max(slowest, at.Took)
-				if at.Outcome != rate.Answered {
-					failed++
-				}
-			}
-			text := b.process.Log(1_000_000)
-			t.Logf("%d connections, %d failed; %d suspicions", len(list), failed, strings.Count(text, "asking an endpoint"))
-			if a.slow && slowest < 300*time.Millisecond {
-				t.Errorf("the slowest connection took %s: the path is not slow", slowest)
-			}
-			if strings.Contains(text, "get no new connections") {
-				t.Error("endpoints were ejected")
-			}
-			if !strings.Contains(text, a.said) {
-				t.Errorf("the log does not say %q", a.said)
-			}
-			if a.noticed != strings.Contains(text, "asking an endpoint") {
-				t.Errorf("the kernel was to notice an endpoint: %t", a.noticed)
-			}
+			undisturbed(t, func() (*bed, error) { return alarms()[i].raise(t) })
 		})
 	}
+}
+
+// raise raises the alarm under load, and returns what is wrong then.
+func (a alarm) raise(t *testing.T) (*bed, error) {
+	if a.endpoints == nil {
+		a.endpoints = tenEndpoints()
+	}
+	b := newBedAfter(t, a.before, eject, a.endpoints)
+	if a.said != "" { // it is about endpoints that have answered
+		b.untilAsked(a.endpoints)
+	}
+	l := b.load(a.from, vip(lab.IPv4), a.rate)
+	time.Sleep(time.Second) // for the first looks
+	a.begin(b)
+	time.Sleep(*falseAlarmTime)
+	const notices = "asking an endpoint"
+	for _, text := range []string{a.said, map[bool]string{true: notices}[a.noticed]} {
+		b.waitFor(text)
+	}
+	list := l.end()
+	failed, slowest := 0, time.Duration(0)
+	for _, at := range list {
+		slowest = max(slowest, at.Took)
+		if at.Outcome != rate.Answered {
+			failed++
+		}
+	}
+	text := b.process.Log(1_000_000)
+	t.Logf("%d connections, %d failed; %d suspicions", len(list), failed, strings.Count(text, notices))
+	switch {
+	case a.slow && slowest < 300*time.Millisecond:
+		return b, fmt.Errorf("the slowest connection took %s: the path is not slow", slowest)
+	case strings.Contains(text, "get no new connections"):
+		return b, errors.New("endpoints were ejected")
+	case !a.noticed && strings.Contains(text, notices):
+		return b, errors.New("the kernel noticed an endpoint")
+	}
+	return b, nil
 }

@@ -86,11 +86,10 @@ func dial(ctx context.Context, q Question) (conn net.Conn, repeated int, err err
 func (r PortRange) draw() int { return int(r.Low) + rand.IntN(int(r.High-r.Low)+1) }
 
 func dialFrom(ctx context.Context, q Question, port int) (conn net.Conn, repeated int, err error) {
-	again := -1 // a second descriptor: it tells what happened after the first one is closed
 	d := net.Dialer{KeepAlive: -1, Control: func(_, _ string, socket syscall.RawConn) error {
-		return control(socket, func(fd int) (err error) {
-			if again, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil || q.Protocol != TCP || port == 0 {
-				return err
+		return control(socket, func(fd int) error {
+			if q.Protocol != TCP || port == 0 {
+				return nil
 			}
 			return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) // one port for connections to several servers
 		})
@@ -109,14 +108,55 @@ func dialFrom(ctx context.Context, q Question, port int) (conn net.Conn, repeate
 		d.LocalAddr = &net.IPAddr{IP: own}
 	}
 	began := time.Now()
-	conn, err = d.DialContext(ctx, network, to)
-	if again >= 0 {
+	conn, err = dialThen(ctx, &d, network, to, func(fd int) {
 		if q.Protocol == TCP && time.Since(began) >= FirstTimeout {
-			repeated, _ = retransmits(again) // on an open socket it cannot fail
+			repeated, _ = retransmits(fd) // on an open socket it cannot fail
 		}
-		_ = unix.Close(again)
-	}
+	})
 	return conn, repeated, err
+}
+
+// Dial connects as the dialer does, but returns a connection that was made although an ICMP error came to one of its packets, such as
+// the end of its handshake. That ends no connection, but the kernel reports it to whoever asks how the handshake ended (SO_ERROR).
+func Dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
+	return dialThen(ctx, d, network, address, func(int) {})
+}
+
+// dialThen also calls a function with a descriptor of the socket, whether there is a connection or not.
+func dialThen(ctx context.Context, d *net.Dialer, network, address string, then func(fd int)) (net.Conn, error) {
+	again, before := -1, d.Control // a second descriptor: the dialer closes the first one after an error
+	d.FallbackDelay = -1           // one socket at a time
+	d.Control = func(network, address string, socket syscall.RawConn) error {
+		if again >= 0 {
+			_ = unix.Close(again)
+		}
+		err := control(socket, func(fd int) (err error) {
+			again, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+			return err
+		})
+		if err == nil && before != nil {
+			err = before(network, address, socket)
+		}
+		return err
+	}
+	conn, err := d.DialContext(ctx, network, address)
+	if again < 0 {
+		return conn, err
+	}
+	then(again)
+	if o := OutcomeOf(err); o != Unreachable && o != Refused || !strings.HasPrefix(network, "tcp") || !handshakeOver(again) {
+		_ = unix.Close(again)
+		return conn, err
+	}
+	file := os.NewFile(uintptr(again), address)
+	defer file.Close()
+	return net.FileConn(file)
+}
+
+// handshakeOver reports whether a socket of TCP has or had a connection that the other side has not refused.
+func handshakeOver(fd int) bool {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err == nil && info.State != unix.BPF_TCP_SYN_SENT && info.State != unix.BPF_TCP_CLOSE
 }
 
 // FirstTimeout is a little less than how long a client waits before it sends a SYN again that got lost (TCP_TIMEOUT_INIT, a second). It

@@ -157,7 +157,7 @@ func (c *Client) dial(a *Attempt, to *Target, deadline time.Time) (conn net.Conn
 			d.LocalAddr = &net.UDPAddr{Port: int(a.SourcePort)}
 		}
 		err = do(func() (err error) {
-			conn, err = d.Dial(to.Network, address)
+			conn, err = lab.Dial(context.Background(), &d, to.Network, address)
 			return err
 		})
 		if !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {

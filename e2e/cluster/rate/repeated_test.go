@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
@@ -24,7 +26,7 @@ func TestRepeatedSYN(t *testing.T) {
 	const patience = 30 * time.Second // for an answer that is to come
 	to := netip.MustParseAddrPort("192.0.2.2:80")
 	for name, old := range map[string]bool{"lost": false, "taken for an old connection's": true} {
-		w := newSYNWire(t, to, old)
+		w := newSYNWire(t, to, map[bool]first{true: isOld, false: isLost}[old])
 		for client, ask := range map[string]func() (answered bool, repeated int){
 			"lab": func() (bool, int) {
 				r := w.client.Ask(lab.Question{Protocol: lab.TCP, To: to, Patience: patience})
@@ -53,17 +55,50 @@ func TestRepeatedSYN(t *testing.T) {
 	}
 }
 
-// synWire is a wire between a client and a server, on which the first SYN of each connection does not arrive.
+// TestErrorAfterTheHandshake: an ICMP error for a packet of a connection that is established ends nothing, whatever Go's dialer returns.
+func TestErrorAfterTheHandshake(t *testing.T) {
+	const patience = 30 * time.Second // for an answer that is to come
+	to := netip.MustParseAddrPort("192.0.2.2:80")
+	w := newSYNWire(t, to, isRefused)
+	lab.Eventually(t, "Go's dialer returns the error", func() error {
+		if r := w.client.Ask(lab.Question{Protocol: lab.TCP, To: to, Patience: patience}); r.Outcome != lab.Answered {
+			t.Errorf("a connection of lab is %s", r)
+		}
+		c := &Client{Patience: patience, KernelPorts: true, Do: w.client.Do, Answer: FirstLine}
+		if a := c.Connect(To(to)); a.Outcome != Answered {
+			t.Errorf("a connection of rate is %+v", a)
+		}
+		conn, err := w.client.DialContext(t.Context(), "tcp", to.String())
+		if err == nil {
+			return errors.Join(errors.New("it was faster than the error"), conn.Close())
+		}
+		if !errors.Is(err, unix.EHOSTUNREACH) {
+			t.Error(err)
+		}
+		return nil
+	})
+}
+
+// synWire is a wire between a client and a server, on which something happens to the first packets of each connection.
 type synWire struct {
 	client             *lab.Namespace
 	toClient, toServer *os.File
-	old                bool // the client gets the answer of a server that took the SYN for a packet of an old connection
+	first              first
 
 	mu   sync.Mutex
 	syns map[uint16]int // by the client's port
 }
 
-func newSYNWire(t *testing.T, to netip.AddrPort, old bool) *synWire {
+// first is what becomes of the first packets of each connection.
+type first int
+
+const (
+	isLost    first = iota // the SYN does not arrive
+	isOld                  // the server answers the SYN as if it was a packet of an old connection
+	isRefused              // an ICMP error answers the end of the handshake
+)
+
+func newSYNWire(t *testing.T, to netip.AddrPort, becomes first) *synWire {
 	t.Helper()
 	end := func(address netip.Addr) (*lab.Namespace, *os.File) {
 		n := &lab.Namespace{Namespace: netns.New(t)}
@@ -73,7 +108,7 @@ func newSYNWire(t *testing.T, to netip.AddrPort, old bool) *synWire {
 		lab.Must(t, errors.Join(n.SetUp("wire"), n.AddAddress("wire", netip.PrefixFrom(address, 24))))
 		return n, tun
 	}
-	w := &synWire{old: old, syns: map[uint16]int{}}
+	w := &synWire{first: becomes, syns: map[uint16]int{}}
 	var server *lab.Namespace
 	w.client, w.toClient = end(to.Addr().Prev())
 	server, w.toServer = end(to.Addr())
@@ -86,7 +121,7 @@ func newSYNWire(t *testing.T, to netip.AddrPort, old bool) *synWire {
 		return err
 	})
 	go w.carry(w.toClient, w.fromClient)
-	go w.carry(w.toServer, func(p []byte) { _, _ = w.toClient.Write(p) })
+	go w.carry(w.toServer, w.fromServer)
 	return w
 }
 
@@ -106,13 +141,20 @@ func (w *synWire) carry(from *os.File, handOver func([]byte)) {
 const flags, syn, ack = 33, 2, 16 // where an IPv4 packet without options has the flags of TCP
 
 func (w *synWire) fromClient(p []byte) {
-	if p[flags] == syn && w.count(p) == 1 {
-		if w.old {
+	if p[flags] == syn && w.count(p) == 1 && w.first != isRefused {
+		if w.first == isOld {
 			_, _ = w.toClient.Write(oldACK(p))
 		}
 		return
 	}
 	_, _ = w.toServer.Write(p)
+}
+
+func (w *synWire) fromServer(p []byte) {
+	_, _ = w.toClient.Write(p)
+	if p[flags] == syn|ack && w.first == isRefused {
+		_, _ = w.toClient.Write(unreachable(p))
+	}
 }
 
 func (w *synWire) count(p []byte) int {
@@ -140,4 +182,29 @@ func oldACK(p []byte) []byte {
 	const window = flags + 1
 	binary.BigEndian.PutUint16(a[window:], binary.BigEndian.Uint16(a[window:])-(ack-syn))
 	return a
+}
+
+// unreachable returns the answer to the client's packet after a SYN-ACK: the host is unreachable.
+func unreachable(p []byte) []byte {
+	const header, quoted, reason = 20, 28, 1
+	e := make([]byte, header+8+quoted)
+	inner := e[header+8:]
+	for i, h := range [][]byte{e, inner} {
+		h[0], h[8], h[9] = 0x45, 64, [2]byte{unix.IPPROTO_ICMP, byte(lab.TCP)}[i]
+		binary.BigEndian.PutUint16(h[2:], uint16([2]int{len(e), 2 * header}[i]))
+	}
+	copy(e[12:], p[12:20])
+	copy(inner[12:], slices.Concat(p[16:20], p[12:16], p[22:24], p[20:22], p[28:32]))
+	e[header], e[header+1] = 3, reason
+	binary.BigEndian.PutUint16(e[header+2:], checksum(e[header:]))
+	binary.BigEndian.PutUint16(e[10:], checksum(e[:header]))
+	return e
+}
+
+func checksum(b []byte) uint16 {
+	sum := 0
+	for ; len(b) > 0; b = b[2:] {
+		sum += int(binary.BigEndian.Uint16(b))
+	}
+	return ^uint16(sum % 0xffff)
 }
