@@ -81,7 +81,7 @@ func TestSource(t *testing.T) {
 	must(t, ns.AddAddress("host0", first, func(a *netlink.Addr) { a.Flags = 0 })) // checked for duplicates, by no packet
 	must(t, ns.AddAddress("other0", second))
 	checked := func() {
-		for end := time.Now().Add(30 * time.Second); ns.Must(t, "", "ip", "address", "show", "to", first.String(), "tentative") != ""; {
+		for end := time.Now().Add(3 * time.Minute); ns.Must(t, "", "ip", "address", "show", "to", first.String(), "tentative") != ""; {
 			if time.Now().After(end) {
 				t.Fatalf("%s is tentative", first)
 			}
@@ -175,7 +175,7 @@ func TestAddressesOfOthers(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	const list = "ip route show table local; ip -6 route show table local type local" // multicast routes come late
 	before := ""
-	for end := time.Now().Add(30 * time.Second); !strings.Contains(before, v6.String()); {
+	for end := time.Now().Add(3 * time.Minute); !strings.Contains(before, v6.String()); {
 		if before = ns.Must(t, "", "sh", "-c", list); time.Now().After(end) { // the kernel adds routes of IPv6 a little later
 			t.Fatalf("the kernel has no route to %s:\n%s", v6, before)
 		}

@@ -61,7 +61,7 @@ func TestCleanupRefusesNothing(t *testing.T) {
 				})
 			}
 			settle := func() {
-				for begun, end := made.Load(), time.Now().Add(30*time.Second); made.Load() < begun+100 && time.Now().Before(end); {
+				for begun, end := made.Load(), time.Now().Add(lab.Limit); made.Load() < begun+100 && time.Now().Before(end); {
 					time.Sleep(time.Millisecond)
 				}
 			}

@@ -30,7 +30,7 @@ func disturb(t *testing.T, change func() error, do func()) {
 		failure <- err
 	}()
 	const enough = 20
-	for end := time.Now().Add(30 * time.Second); ; {
+	for end := time.Now().Add(3 * time.Minute); ; {
 		if do(); commits.Load() >= enough || time.Now().After(end) {
 			break
 		}

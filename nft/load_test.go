@@ -36,7 +36,7 @@ func (top *topology) underLoad(t *testing.T, do func()) {
 	}
 	const enough = 100
 	made := func() int64 { return min(counts[0].Load(), counts[1].Load()) }
-	for end := time.Now().Add(30 * time.Second); ; {
+	for end := time.Now().Add(lab.Limit); ; {
 		if do(); made() >= enough || time.Now().After(end) {
 			break
 		}

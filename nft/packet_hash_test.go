@@ -104,7 +104,7 @@ func checkUnchanged(t *testing.T, e *Engine) {
 	t.Helper()
 	r, err := e.Repair(kernel.Interference{Lost: true})
 	// A dump of a set that the kernel resizes leaves out elements.
-	for end := time.Now().Add(30 * time.Second); err == nil && r.Added > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(lab.Limit); err == nil && r.Added > 0 && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
 		r, err = e.Repair(kernel.Interference{Lost: true})
 	}

@@ -101,7 +101,7 @@ func twoPorts(i int) []contents.Port {
 // next waits for an interference.
 func (x *interfered) next(t *testing.T) kernel.Interference {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer stop()
 	i, err := x.watcher.Next(ctx)
 	if err != nil {

@@ -56,7 +56,7 @@ func testPauses(t *testing.T) {
 	if slices.Contains(has["tenant/large:http"], newest) {
 		t.Error("the namespace does not wait")
 	}
-	for end := time.Now().Add(30 * time.Second); !slices.Contains(w.rules.frontends(t)["tenant/large:http"], newest); {
+	for end := time.Now().Add(3 * time.Minute); !slices.Contains(w.rules.frontends(t)["tenant/large:http"], newest); {
 		select {
 		case <-w.store.Wake():
 			w.mustApply(t)

@@ -81,7 +81,7 @@ func (l *link) entries(of ...netip.Addr) (list []addresses.Entry) {
 func (l *link) await(what string, want ...netip.Addr) {
 	l.Helper()
 	var got []addresses.Entry
-	for late := time.Now().Add(30 * time.Second); time.Now().Before(late); time.Sleep(20 * time.Millisecond) {
+	for late := time.Now().Add(lab.Limit); time.Now().Before(late); time.Sleep(20 * time.Millisecond) {
 		got = l.entries(onLink...)
 		if len(got) == len(want) && !slices.ContainsFunc(got, func(e addresses.Entry) bool { return !e.Ours || !slices.Contains(want, e.Addr) }) {
 			return
@@ -297,7 +297,7 @@ func TestOutage(t *testing.T) {
 		has := func() bool {
 			return strings.Contains(l.Node.Must(t, "", "curl", "-fsS", "http://127.0.0.1:10249/metrics"), metric)
 		}
-		for late := time.Now().Add(30 * time.Second); has() != outage; { // a scrape gets the answer to one that was a moment ago
+		for late := time.Now().Add(lab.Limit); has() != outage; { // a scrape gets the answer to one that was a moment ago
 			if time.Now().After(late) {
 				t.Fatalf("%s: the metrics have %s: %t", what, metric, !outage)
 			}

@@ -81,7 +81,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = listener.Process.Kill(); _ = listener.Wait() }()
-	for end := time.Now().Add(30 * time.Second); !strings.Contains(found["--healthz-bind-address"].Detail, "runs already"); {
+	for end := time.Now().Add(lab.Limit); !strings.Contains(found["--healthz-bind-address"].Detail, "runs already"); {
 		if time.Now().After(end) {
 			t.Fatalf("Verdict is not recognized: %+v", found["--healthz-bind-address"])
 		}

@@ -32,7 +32,7 @@ func TestSysctlIsKept(t *testing.T) {
 	p := n.daemon(t, localhost)
 	n.expect(t, "running", "1", guardedTable, guardTable)
 	n.node.Must(t, "", "sysctl", "-qw", routeLocalnet+"=0")
-	for end := time.Now().Add(30 * time.Second); n.sysctl(t) != "1" && time.Now().Before(end); {
+	for end := time.Now().Add(3 * time.Minute); n.sysctl(t) != "1" && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
 	}
 	n.expect(t, "after a reset", "1", guardedTable, guardTable)

@@ -93,7 +93,7 @@ func (d *differ) want(when, dir string, lines ...string) {
 // settled waits until the kernel has what a folder asks for.
 func (d *differ) settled(dir string) {
 	d.Helper()
-	for late := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for late := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		exit, stdout, stderr := d.diff(dir)
 		if exit == 0 {
 			return

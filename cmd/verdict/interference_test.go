@@ -72,7 +72,7 @@ func (d *daemonProcess) kill() {
 // wait waits for a text in the log.
 func (d *daemonProcess) wait(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(d.log.String(), text); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(lab.Limit); !strings.Contains(d.log.String(), text); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the log does not say %q:\n%s", text, d.log)
 		}
@@ -130,7 +130,7 @@ func TestOtherProcessesChangeTheTables(t *testing.T) {
 // listed waits until the ruleset has a text, and returns the ruleset.
 func listed(t *testing.T, ns *netns.Namespace, text string) string {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(lab.Limit); ; time.Sleep(2 * time.Millisecond) {
 		list := ruleset(t, ns)
 		if strings.Contains(list, text) {
 			return list
@@ -216,9 +216,9 @@ func TestOneProcessForEachNamespace(t *testing.T) {
 
 func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(lab.Limit); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within 30 s: %s", what)
+			t.Fatalf("not within three minutes: %s", what)
 		}
 	}
 }

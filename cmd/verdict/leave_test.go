@@ -40,7 +40,7 @@ func (p *passer) leave(system string, args ...string) *exec.Cmd {
 // says waits until the command has printed a text.
 func (p *passer) says(cmd *exec.Cmd, text string) {
 	p.Helper()
-	for late := time.Now().Add(time.Minute); !strings.Contains(printed(cmd), text); time.Sleep(10 * time.Millisecond) {
+	for late := time.Now().Add(lab.Limit); !strings.Contains(printed(cmd), text); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(late) {
 			p.Fatalf("%v does not print %q, but\n%s", cmd.Args, text, printed(cmd))
 		}

@@ -144,7 +144,7 @@ func TestAddressInUse(t *testing.T) {
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		c, err := ns.DialContext(t.Context(), "tcp", address)
 		if err == nil {
 			c.Close()

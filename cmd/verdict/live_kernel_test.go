@@ -115,7 +115,7 @@ func (l *liveDaemon) sysctl(name, value string) {
 func (l *liveDaemon) await(what string, get func() string, want string) {
 	l.Helper()
 	got := get()
-	for late := time.Now().Add(30 * time.Second); got != want; got = get() {
+	for late := time.Now().Add(3 * time.Minute); got != want; got = get() {
 		if time.Now().After(late) {
 			l.Fatalf("%s: %q, want %q\n%s", what, got, want, l.daemon.log)
 		}

@@ -126,7 +126,7 @@ func (n *neighborhood) send(t *testing.T) {
 func (n *neighborhood) expect(t *testing.T, stage, sysctl string, tables ...string) {
 	t.Helper()
 	is, want := "", fmt.Sprint(sysctl, tables)
-	for end := time.Now().Add(30 * time.Second); is != want; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); is != want; time.Sleep(10 * time.Millisecond) {
 		if is = fmt.Sprint(n.sysctl(t), n.tables(t)); time.Now().After(end) {
 			t.Fatalf("%s: the kernel has %s, want %s", stage, is, want)
 		}

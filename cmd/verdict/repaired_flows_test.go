@@ -56,7 +56,7 @@ func TestRepairFreesFlows(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.wait(t, "the tables are as they should be again")
-	for end := time.Now().Add(30 * time.Second); !answered(t, client, 100*time.Millisecond); {
+	for end := time.Now().Add(3 * time.Minute); !answered(t, client, 100*time.Millisecond); {
 		if time.Now().After(end) {
 			t.Fatal("no answer after the repair: the flow is still not translated")
 		}

@@ -72,7 +72,7 @@ func (m *manager) next(patience time.Duration) (text string, ok bool) {
 // await returns the first notification with a part, and what came before.
 func (m *manager) await(t *testing.T, part string) (found, before string) {
 	t.Helper()
-	for late := time.Now().Add(30 * time.Second); ; before += found {
+	for late := time.Now().Add(3 * time.Minute); ; before += found {
 		text, ok := m.next(time.Until(late))
 		if !ok {
 			t.Fatalf("no notification has %q; those that came: %q", part, before)

@@ -28,7 +28,7 @@ import (
 )
 
 // patience is how long a step may take at most.
-const patience = 30 * time.Second
+const patience = 3 * time.Minute
 
 // cluster is an API server in a network namespace, with the objects of base/daemonset.yaml.
 type cluster struct {

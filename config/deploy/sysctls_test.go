@@ -57,7 +57,7 @@ func TestChangesThatNeedSysctls(t *testing.T) {
 // awaitLine waits for a line in a log.
 func awaitLine(t *testing.T, file, pattern string) {
 	t.Helper()
-	for late := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for late := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -6,14 +6,13 @@ import (
 	"net/http"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
 
-// Patience is how long a test waits for the daemon. A slow machine that runs other tests beside needs it.
-const Patience = 60 * time.Second
+// Patience is how long a test waits for the daemon.
+const Patience = lab.Limit
 
 // Daemon is a running daemon.
 type Daemon struct {

@@ -190,12 +190,12 @@ func (b *bed) until(what string, try func() error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	var err error
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-tick.C {
+	for end := time.Now().Add(lab.Limit); time.Now().Before(end); <-tick.C {
 		if err = try(); err == nil {
 			return
 		}
 	}
-	b.t.Fatalf("not in a minute: %s: %v", what, err)
+	b.t.Fatalf("not within three minutes: %s: %v", what, err)
 }
 
 // manifests writes the Service and its endpoints, but for one.

@@ -19,12 +19,15 @@ func Must(t testing.TB, errs ...error) {
 	}
 }
 
-// Eventually waits until try returns no error. After three minutes, its last error ends the test: a daemon that
-// was built with the race detector needs more than one for 10,000 Services beside other work.
+// Limit is how long tests wait for what must happen: a daemon that was built with the race detector needs more than a minute for 10,000
+// Services beside other work.
+const Limit = 3 * time.Minute
+
+// Eventually waits until try returns no error. After three minutes, its last error ends the test.
 func Eventually(t testing.TB, what string, try func() error) {
 	t.Helper()
 	var err error
-	for late := time.Now().Add(3 * time.Minute); time.Now().Before(late); time.Sleep(20 * time.Millisecond) {
+	for late := time.Now().Add(Limit); time.Now().Before(late); time.Sleep(20 * time.Millisecond) {
 		if err = try(); err == nil {
 			return
 		}

@@ -84,7 +84,7 @@ func TestInspect(t *testing.T) {
 	lab.Must(t, cmd.Start())
 	defer func() { in.Close(); cmd.Wait() }()
 	var p Process
-	for end := time.Now().Add(30 * time.Second); p.CPU == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(lab.Limit); p.CPU == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if p, err = Inspect(cmd.Process.Pid); err != nil {
 			t.Fatal(err)
 		}

@@ -160,7 +160,7 @@ func (w *wire) put(t *testing.T, c *oracle.Cluster, src, dst netip.Addr, raw []b
 // until reads packets until one ends the wait, which it leaves out.
 func (w *wire) until(t *testing.T, fd int, last func(seen) bool) (out []seen) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(lab.Limit); time.Now().Before(end); {
 		s, ok := w.next(t, fd)
 		switch {
 		case ok && last(s):

@@ -51,7 +51,7 @@ func (s *apiServer) deploy(path string) error {
 }
 
 // namespacePatience is how long a new API server may take to create its own namespaces.
-const namespacePatience = 20 * time.Second
+const namespacePatience = 3 * time.Minute
 
 // create creates an object. It tries again while the object's namespace does not exist.
 func (s *apiServer) create(o scenario.Object) error {

@@ -9,7 +9,7 @@ import (
 )
 
 // fencePatience is how long the proxy may take to follow a change, or to start. kube-proxy takes a second to start.
-const fencePatience = 30 * time.Second
+const fencePatience = lab.Limit
 
 // fence waits for the proxy.
 type fence struct {

@@ -14,7 +14,7 @@ import (
 )
 
 // patience is how long a test waits at most. It says nothing about the expected time.
-const patience = 30 * time.Second
+const patience = 3 * time.Minute
 
 // Eventually waits until a condition holds.
 func Eventually(t *testing.T, what string, holds func() bool) {

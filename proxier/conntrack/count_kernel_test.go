@@ -118,7 +118,7 @@ func TestCountConnections(t *testing.T) {
 	})
 	conns[0].Close() // waits for the other end
 	want := map[Route]Load{route(6, "10.96.0.10:80", "10.0.0.1:8080"): {2, 1}}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		got := n.count(t, state.IPv4)
 		if maps.Equal(got, want) {
 			return

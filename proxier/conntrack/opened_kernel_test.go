@@ -27,7 +27,7 @@ func TestOpened(t *testing.T) {
 		w.At(t, "x").Once(t, lab.Question{Protocol: lab.TCP, To: netip.MustParseAddrPort("10.0.1.2:8080"), Patience: 30 * time.Second})
 	}
 	got := uint64(0)
-	for late := time.Now().Add(30 * time.Second); got < connections && time.Now().Before(late); time.Sleep(10 * time.Millisecond) {
+	for late := time.Now().Add(lab.Limit); got < connections && time.Now().Before(late); time.Sleep(10 * time.Millisecond) {
 		count, lost, err := opened.Take()
 		if err != nil || lost {
 			t.Fatalf("lost %t, %v", lost, err)

@@ -11,7 +11,7 @@ import (
 )
 
 // patience is how long the tests wait for what must happen.
-const patience = 30 * time.Second
+const patience = 3 * time.Minute
 
 // connect opens connections from an address to a server. It sends a text on each.
 func connect(t *testing.T, n int, from string, server net.Addr, text string) (list []net.Conn) {

@@ -51,7 +51,7 @@ func TestWatchWithALostSocket(t *testing.T) {
 		case i = <-events:
 		case err := <-ended:
 			t.Fatalf("the watch ended: %v", err)
-		case <-time.After(30 * time.Second):
+		case <-time.After(3 * time.Minute):
 			t.Fatalf("nothing is told; the log:\n%s", log)
 		}
 		return i

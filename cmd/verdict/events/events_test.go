@@ -266,7 +266,7 @@ func TestTenantLeavesRoomForEvents(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(ctx) }()
-	for end := time.Now().Add(30 * time.Second); len(client.Actions()) < eventQueue && time.Now().Before(end); {
+	for end := time.Now().Add(3 * time.Minute); len(client.Actions()) < eventQueue && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()
