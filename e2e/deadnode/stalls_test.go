@@ -29,7 +29,7 @@ type stalls struct {
 // wait is how long a process waited.
 type wait struct {
 	latest []time.Duration // by looks
-	most   time.Duration   // in a second
+	most   time.Duration   // in as many looks as there are in a second
 }
 
 const (
@@ -117,7 +117,7 @@ func undisturbed(t *testing.T, scenario func() (*bed, error)) {
 		b.stalls.mu.Lock()
 		own, others := b.stalls.own.most, b.stalls.others.most
 		b.stalls.mu.Unlock()
-		t.Logf("of a second, this process waited %s for a processor, and the daemon %s: %v", own, others, err)
+		t.Logf("at worst, this process waited %s for a processor, and the daemon %s: %v", own.Round(time.Millisecond), others.Round(time.Millisecond), err)
 		if max(own, others) < stallLimit && !errors.Is(err, errSlow) {
 			t.Fatal("the machine did not stand still")
 		}
