@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -31,6 +32,15 @@ const (
 	OutlierOff     OutlierDetection = "off"     // nobody looks
 	OutlierObserve OutlierDetection = "observe" // only report
 	OutlierEject   OutlierDetection = "eject"   // they get no new connections
+)
+
+// FastPath says which connections take the fast path of the kernel.
+type FastPath string
+
+// The values of --fast-path.
+const (
+	FastPathOff      FastPath = "off"
+	FastPathServices FastPath = "services" // those that Verdict has translated
 )
 
 // Backend selects the engines.
@@ -95,6 +105,9 @@ type Settings struct {
 	MasqueradeAll       bool            `flag:"masquerade-all" live:"yes" usage:"masquerade all traffic to cluster IPs"`
 	DropInvalid         bool            `flag:"drop-invalid" live:"yes" usage:"drop packets of pods that connection tracking calls invalid, which otherwise pass without translation. With --proxy-mode=iptables, it is on unless the sysctl nf_conntrack_tcp_be_liberal is 1"`
 	Fleet               bool            `flag:"fleet" usage:"other nodes have the same external addresses; continue the TCP connections of those that are gone"`
+	FastPath            FastPath        `flag:"fast-path" live:"yes" must:"off|services" usage:"<WHICH> connections leave the rules of this node, and only their first packets pass them: off, or services, which are those that Verdict has translated"`
+	FastPathAfter       int             `flag:"fast-path-after" live:"yes" must:"positive" usage:"<NUMBER> of packets after which a connection takes the fast path"`
+	FastPathDevices     []string        `flag:"fast-path-devices" live:"yes" must:"globs" usage:"<NAMES> of the network devices of the fast path, separated by commas, each with or without * and ?; empty: all but lo and the ports of bridges and bonds"`
 	ExternalIPs         []string        `flag:"external-ip-cidrs" must:"cidrs" usage:"<RANGES> in which externalIPs of Services are served; empty: nowhere"`
 	LoadBalancerCIDRs   []string        `flag:"load-balancer-cidrs" live:"yes" must:"cidrs" usage:"<RANGES> that belong to Services alone: there, other ports of external and load balancer IPs refuse, and packets to addresses of nobody are dropped"`
 	ManageAddresses     string          `flag:"manage-addresses" usage:"with --manifests: <DEVICE> that gets the external and load balancer IPs of Services while one of their endpoints is good, and announces them; empty: none does"`
@@ -136,6 +149,8 @@ func Default() Settings {
 		HealthCheckExclude: neverAsked(),
 		StateDir:           "/run/verdict",
 		DetectLocalMode:    DetectClusterCIDR,
+		FastPath:           FastPathOff,
+		FastPathAfter:      20,
 		NodePortAddresses:  []string{NodePortPrimary},
 		ExternalIPs:        []string{"0.0.0.0/0", "::/0"},
 		HealthzBindAddress: "0.0.0.0:10256",
@@ -245,6 +260,8 @@ func checkOne(flag, must string, value reflect.Value) error {
 		return validateEach(flag, value.Interface().([]string), isPrefix, aCIDR)
 	case "places":
 		return validateEach(flag, value.Interface().([]string), isNodePortAddress, "primary, localhost, all or "+aCIDR)
+	case "globs":
+		return validateEach(flag, value.Interface().([]string), isGlob, "the name of a network device, with or without * and ?")
 	case "listener":
 		return validateAddress(flag, value.String())
 	case "address":
@@ -381,6 +398,11 @@ func validateEach(flag string, values []string, ok func(string) bool, must strin
 func isPrefix(v string) bool {
 	_, err := netip.ParsePrefix(v)
 	return err == nil
+}
+
+func isGlob(v string) bool {
+	_, err := path.Match(v, "")
+	return err == nil && v != "" && !strings.ContainsAny(v, "/ \"\\")
 }
 
 func isNodePortAddress(v string) bool {

@@ -67,8 +67,9 @@ type Globals struct {
 	IPVS bool
 	// Unanswered and Refusing make the kernel notice endpoints that do not answer, or that refuse connections.
 	Unanswered, Refusing bool
-	Fleet                bool // the node continues connections that another node began
-	DropInvalid          bool // packets of pods that connection tracking calls invalid are dropped
+	Fleet                bool   // the node continues connections that another node began
+	FastPath             uint32 // connections of Services that may take the fast path do so after so many packets; 0: none do
+	DropInvalid          bool   // packets of pods that connection tracking calls invalid are dropped
 	// PodInterface is the interface of the pods on this node: a name, or a prefix ending in "*". If it is empty,
 	// PodCIDRs tell which clients are pods.
 	PodInterface      string
@@ -101,7 +102,7 @@ func NextNumber(last *uint32, first, end uint32, taken func(uint32) bool) uint32
 func (g *Globals) Program(f program.Family) program.Program {
 	p := program.Program{
 		Family: f, MasqueradeAll: g.MasqueradeAll, PodInterface: g.PodInterface, IPVS: g.IPVS,
-		Unanswered: g.Unanswered, Refusing: g.Refusing, Fleet: g.Fleet, DropInvalid: g.DropInvalid,
+		Unanswered: g.Unanswered, Refusing: g.Refusing, Fleet: g.Fleet, DropInvalid: g.DropInvalid, FastPath: g.FastPath,
 	}
 	for _, c := range g.PodCIDRs {
 		p.PodCIDRs = p.PodCIDRs || program.FamilyOf(c.Addr()) == f

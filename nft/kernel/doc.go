@@ -18,6 +18,7 @@
 //	survey.go       which chains, rules and sets there are
 //	rule.go         what a rule of any program does, and its digest
 //	watch.go        commits of other processes to our tables
+//	flowtable.go    the flowtables of our tables, and kernels in which the fast path stays off
 //	probe.go        what the kernel lacks of what the program needs
 //
 // Other tables and locks:

@@ -123,6 +123,10 @@ func (b *Batch) operation(o *program.Operation) error {
 		b.named(o, unix.NFT_MSG_DELSET, unix.NFTA_SET_NAME)
 	case program.FlushSet:
 		b.named(o, unix.NFT_MSG_DELSETELEM, unix.NFTA_SET_ELEM_LIST_SET)
+	case program.AddFlowtable:
+		b.flowtable(o, unix.NFT_MSG_NEWFLOWTABLE)
+	case program.DeleteFlowtable:
+		b.flowtable(o, unix.NFT_MSG_DELFLOWTABLE)
 	}
 	return nil
 }

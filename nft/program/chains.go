@@ -226,6 +226,9 @@ func (p Program) filterChains() []Chain {
 		look := lookForRefusals()
 		input, forward, output = append(input, look), append(forward, look), append(output, look)
 	}
+	if p.FastPath > 0 {
+		list, forward = append(list, p.toFastPath()), append(forward, p.offer())
+	}
 	return append(list, []Chain{
 		{Name: "filter-input", Rules: input, Base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},
 		{Name: "filter-forward", Rules: forward, Base: filterBase(unix.NF_INET_FORWARD, "forward", 0, "filter")},

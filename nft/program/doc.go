@@ -20,6 +20,7 @@
 //	pick.go         the chain of each class, and of hash tables
 //	sources.go      chains of source ranges
 //	outlier.go      rules that notice endpoints that do not answer, and hold back refusals of dead ones
+//	fastpath.go     the flowtable, and the rules that lead there
 //	features.go     what of nf_tables the rules need
 //	trace_chains.go  chains that trace the packets of a flow
 //

@@ -14,6 +14,7 @@ func (t *Transaction) Listing() string {
 		if t.Concerns(f) {
 			fmt.Fprintf(&b, "table %s %s {\n\tcomment %q\n", f, TableName, LayoutComment)
 			t.listSets(&b, f)
+			t.listFlowtables(&b, f)
 			t.listChains(&b, f)
 			b.WriteString("}\n")
 		}
@@ -32,6 +33,14 @@ func (t *Transaction) listSets(b *strings.Builder, f Family) {
 			fmt.Fprintf(b, "\t\telements = { %s }\n", strings.Join(texts, ",\n\t\t\t     "))
 		}
 		b.WriteString("\t}\n\n")
+	}
+}
+
+func (t *Transaction) listFlowtables(b *strings.Builder, f Family) {
+	for _, o := range t.Before {
+		if o.Kind == AddFlowtable && o.Family == f {
+			fmt.Fprintf(b, "\tflowtable %s {\n\t\t%s\n\t\t%s\n\t}\n\n", o.Name, flowtableHeader, flowtableFlags)
+		}
 	}
 }
 

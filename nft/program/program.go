@@ -37,13 +37,14 @@ type Program struct {
 	MasqueradeAll bool
 	PodInterface  string // name, or prefix ending in "*"
 	PodCIDRs      bool
-	Loopback      bool // node ports answer on a loopback address
-	IPVS          bool // virtual servers of IPVS serve some frontends
-	Unanswered    bool // endpoints that do not answer are noticed
-	Refusing      bool // endpoints that refuse connections are noticed
-	Fleet         bool // connections of other balancers go on here
-	DropInvalid   bool // what connection tracking calls invalid from pods is dropped
-	Circles       bool // the kernel cannot tell which packets go back to where they came from, so these circle
+	Loopback      bool   // node ports answer on a loopback address
+	IPVS          bool   // virtual servers of IPVS serve some frontends
+	Unanswered    bool   // endpoints that do not answer are noticed
+	Refusing      bool   // endpoints that refuse connections are noticed
+	Fleet         bool   // connections of other balancers go on here
+	DropInvalid   bool   // what connection tracking calls invalid from pods is dropped
+	FastPath      uint32 // connections of some Services take the fast path after so many packets; 0: none do
+	Circles       bool   // the kernel cannot tell which packets go back to where they came from, so these circle
 
 	AffinityShare uint32 // client numbers are below it; 0: DefaultAffinityShare
 	Lengths       LengthGroups
@@ -74,6 +75,7 @@ func Parse(f Family, options string) Program {
 			p.PodInterface = name
 		}
 		_, _ = fmt.Sscanf(word, "share %d", &p.AffinityShare) // 0 for other words
+		_, _ = fmt.Sscanf(word, "fast-path %d", &p.FastPath)
 	}
 	return p
 }
@@ -134,6 +136,9 @@ func (p Program) Fingerprint(defs []Set) string {
 	}
 	if p.AffinityShare != 0 {
 		options = append(options, fmt.Sprintf("share %d", p.AffinityShare))
+	}
+	if p.FastPath != 0 {
+		options = append(options, fmt.Sprintf("fast-path %d", p.FastPath))
 	}
 	return strings.TrimSpace(fmt.Sprintf("program %016x %s", h.Sum64(), strings.Join(options, ", ")))
 }

@@ -53,6 +53,8 @@ const (
 	HoldsRefusalsNodePorts
 	HeldBack
 	JustHeldBack
+	FastPath
+	FastPathNodePorts
 	Answers
 	RangeServices
 	RangeMasqueradeAlways
@@ -61,6 +63,7 @@ const (
 	RangeNoEndpoints
 	RangeNoLocalEndpoints
 	RangeHoldsRefusals
+	RangeFastPath
 	Addresses
 	StickyAddresses
 	SetCount
@@ -97,6 +100,7 @@ const (
 	MasqueradedAlways
 	MasqueradedNode
 	HoldingRefusals
+	Offered // its connections may take the fast path
 )
 
 // Says is what a set says about its keys.
@@ -110,7 +114,7 @@ func (s Says) Counted() bool { return s >= Served && s <= Dropped }
 func (id SetID) HasNodePorts() bool { return strings.HasSuffix(id.Name(), "nodeports") }
 
 // HasPorts reports whether the keys of a set are frontends with ranges of ports.
-func (id SetID) HasPorts() bool { return id >= RangeServices && id <= RangeHoldsRefusals }
+func (id SetID) HasPorts() bool { return id >= RangeServices && id <= RangeFastPath }
 
 // Kind is the kind of changes of its elements. The keys of slots are numbers, and come in their order.
 func (id SetID) Kind() serviceport.Kind {
@@ -192,6 +196,9 @@ func (p Program) Sets() [SetCount]Set {
 		HeldBack:               {Name: "held-back", Key: []Type{addr, TypePort}, Dynamic: true, Size: HeldBackLimit},
 		JustHeldBack:           {Name: "just-held-back", Key: []Type{addr, TypePort}, Dynamic: true, Size: HeldBackLimit},
 
+		FastPath:          {Name: "fast-path", Says: Offered, Key: frontend},
+		FastPathNodePorts: {Name: "fast-path-nodeports", Says: Offered, Key: nodePort},
+
 		Answers:               {Name: "answers", Key: []Type{addr, TypePort}, Data: []Type{addr, TypePort}},
 		RangeServices:         {Name: "range-services", Says: Served, Key: frontend, Data: number, Counter: true},
 		RangeMasqueradeAlways: {Name: "range-masquerade-always", Says: MasqueradedAlways, Key: frontend},
@@ -200,6 +207,7 @@ func (p Program) Sets() [SetCount]Set {
 		RangeNoEndpoints:      {Name: "range-no-endpoints", Says: Rejected, Key: frontend, Counter: true},
 		RangeNoLocalEndpoints: {Name: "range-no-local-endpoints", Says: Dropped, Key: frontend, Counter: true},
 		RangeHoldsRefusals:    {Name: "range-holds-refusals", Says: HoldingRefusals, Key: frontend, Counter: true, Rate: HeldBackRate},
+		RangeFastPath:         {Name: "range-fast-path", Says: Offered, Key: frontend},
 		Addresses:             toAddress("addresses"),
 		StickyAddresses:       {Name: "sticky-addresses", Key: number, Data: []Type{addr}},
 	}

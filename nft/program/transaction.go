@@ -116,6 +116,8 @@ const (
 	AddSet
 	DeleteSet
 	FlushSet
+	AddFlowtable    // or devices to it
+	DeleteFlowtable // or devices of it
 )
 
 // Operation is one change that is not an element.
@@ -130,7 +132,8 @@ type Operation struct {
 	Set    *Set
 	ID     SetID
 
-	Mapping bool // the set to flush or delete is a map
+	Devices []string // of a flowtable that are added or deleted; empty: the flowtable itself
+	Mapping bool     // the set to flush or delete is a map
 }
 
 func (o *Operation) TableName() string { return cmp.Or(o.Table, TableName) }
@@ -166,6 +169,8 @@ func (o Operation) String() string {
 		return "delete " + SetKeyword(o.Mapping) + " " + where + " " + o.Name
 	case FlushSet:
 		return "flush " + SetKeyword(o.Mapping) + " " + where + " " + o.Name
+	case AddFlowtable, DeleteFlowtable:
+		return o.flowtableText(where)
 	}
 	return "unknown operation"
 }

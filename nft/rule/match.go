@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -88,6 +89,23 @@ func GoesBack() Statement {
 	return Compare("fib daddr . mark . iif oif exists", &expr.Fib{
 		Register: FirstRegister, ResultOIF: true, FlagDADDR: true, FlagMARK: true, FlagIIF: true, FlagPRESENT: true,
 	}, nil, expr.CmpOpEq, Native(1))
+}
+
+// CameFromRoute matches packets whose source is routed back through the device by which they arrived (at the hook forward: Linux 5.19).
+func CameFromRoute() Statement {
+	return Compare("fib saddr . mark . iif oif exists", &expr.Fib{
+		Register: FirstRegister, ResultOIF: true, FlagSADDR: true, FlagMARK: true, FlagIIF: true, FlagPRESENT: true,
+	}, nil, expr.CmpOpEq, Native(1))
+}
+
+// HasMorePackets matches connections with more than so many packets in both directions together. The kernel counts those of connections
+// that begin after it has the rule (net.netfilter.nf_conntrack_acct).
+func HasMorePackets(n uint32) Statement {
+	return Statement{Text: fmt.Sprintf("ct packets > %d", n), Exprs: []expr.Any{
+		&expr.Ct{Key: expr.CtKeyPKTS, Register: FirstRegister},
+		&expr.Byteorder{SourceRegister: FirstRegister, DestRegister: FirstRegister, Op: expr.ByteorderHton, Len: 8, Size: 8},
+		&expr.Cmp{Op: expr.CmpOpGt, Register: FirstRegister, Data: binary.BigEndian.AppendUint64(nil, uint64(n))},
+	}}
 }
 
 // MetaIIFKind is NFT_META_IIFKIND, which x/sys does not have.

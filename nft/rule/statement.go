@@ -48,6 +48,11 @@ func (r Rule) UsesProtocols() bool {
 	return slices.ContainsFunc(r, func(s Statement) bool { return s.protocols })
 }
 
+// AddsFlow reports whether the rule moves connections to a flowtable.
+func (r Rule) AddsFlow() bool {
+	return slices.ContainsFunc(r.Exprs(), func(e expr.Any) bool { _, is := e.(*expr.FlowOffload); return is })
+}
+
 // Set is a set or map of the program. A rule knows only its name.
 type Set interface{ Name() string }
 
@@ -268,6 +273,11 @@ func Reject(f Family) Statement {
 // race for the same port, and one of them loses its packet.
 func Masquerade() Statement {
 	return Statement{Text: "masquerade fully-random", Exprs: []expr.Any{&expr.Masq{FullyRandom: true}}}
+}
+
+// AddFlow moves a connection to a flowtable, if it is an established one of TCP, or one of UDP.
+func AddFlow(flowtable string) Statement {
+	return Statement{Text: "flow add @" + flowtable, Exprs: []expr.Any{&expr.FlowOffload{Name: flowtable}}}
 }
 
 // DurationText prints whole milliseconds as nft does: 1d2h3m4s500ms, without parts that are zero.

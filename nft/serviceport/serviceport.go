@@ -196,6 +196,9 @@ type Frontend struct {
 	// delays that of its last one by a second.
 	HoldsRefusals bool
 
+	// FastPath is set if connections may take the fast path. The protocol is TCP or UDP.
+	FastPath bool
+
 	Firewalled bool // only clients in the source ranges of the port may use it; no meaning for a node port
 }
 

@@ -5,6 +5,7 @@ package environment
 import (
 	"cmp"
 	"log/slog"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -22,6 +23,7 @@ type Options struct {
 	Primary  func() ([]netip.Addr, error) // returns the host's own main addresses
 	IPv6     bool                         // the kernel has it
 	Servers  []netip.AddrPort             // API servers, as the configuration names them
+	SlowPath func() string                // returns why the kernel cannot have the fast path; nil: it can
 	Retry    time.Duration                // after how much time the loop calls Update again if Primary fails
 	Log      *slog.Logger
 }
@@ -133,6 +135,7 @@ func (n *Environment) Update(env state.Environment) {
 			Refusing:          n.refusing,
 			Fleet:             s.Fleet,
 			DropInvalid:       s.DropInvalid,
+			FastPath:          uint32(min(s.FastPathAfter, math.MaxUint32)),
 			PodInterface:      podInterface(s),
 			PodCIDRs:          podCIDRs(s, node),
 			ServiceCIDRs:      own,
@@ -144,6 +147,10 @@ func (n *Environment) Update(env state.Environment) {
 		APIServers:    sorted(addressesOf(named), addressesOf(env.APIServers)),
 		ExternalCIDRs: config.Prefixes(s.IPVS.ExternalCIDR),
 	}
+	slow := n.slowPath(n.Plan.SlowPath)
+	if n.Shared.FastPathDevices = s.FastPathDevices; slow != "" {
+		n.Shared.FastPath, n.Shared.FastPathDevices = 0, nil
+	}
 	n.Plan = plan.Environment{
 		NodeName:      s.NodeName,
 		Zone:          node.Zone,
@@ -154,6 +161,7 @@ func (n *Environment) Update(env state.Environment) {
 		ExternalIPs:   s.ExternalIPRanges(),
 		ServiceCIDRs:  slices.DeleteFunc(slices.Clone(own), func(r netip.Prefix) bool { return !slices.Contains(env.ServiceCIDRs, r) }),
 		Draining:      env.Drain == state.Refusing,
+		SlowPath:      slow,
 	}
 	n.Shared.NodePodCIDRs = n.nodePodCIDRs()
 	n.warnOfRanges()
@@ -215,6 +223,20 @@ func addressesOf(list []netip.AddrPort) (out []netip.Addr) {
 		out = append(out, at.Addr())
 	}
 	return out
+}
+
+// slowPath returns why no connection takes the fast path; "": some may. It logs what the operator does not expect once.
+func (n *Environment) slowPath(before string) (why string) {
+	if n.options.Settings.FastPath != config.FastPathServices {
+		return "--fast-path is off"
+	}
+	if n.options.SlowPath != nil {
+		why = n.options.SlowPath()
+	}
+	if why != "" && why != before {
+		n.options.Log.Warn("--fast-path=services has no effect; all connections stay on the rules", "because", why)
+	}
+	return why
 }
 
 // warnOfRanges logs once that IPVS may make addresses of nodes local: those of other nodes are likely to be in a range

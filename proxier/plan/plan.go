@@ -119,6 +119,7 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 		Protocol:  want.Protocol,
 		Affinity:  p.svc.Affinity,
 		Balancing: p.svc.Balancing,
+		SlowPath:  p.slowPath(want.Protocol),
 		Down:      len(p.Health) > 0 && p.candidates.down(),
 	}
 	if port.Down {
@@ -147,6 +148,19 @@ func (p *Planner) port(out *Service, name string, index int, frontends []Fronten
 		out.Choices = p.candidates.addChoices(out.Choices, want.Protocol, family, cluster, near)
 	}
 	return port
+}
+
+// slowPath returns why connections to a port do not take the fast path; "": they do, as far as planning knows.
+func (p *Planner) slowPath(protocol state.Protocol) string {
+	switch {
+	case p.endpoints.env.SlowPath != "":
+		return p.endpoints.env.SlowPath
+	case p.svc.SlowPath:
+		return "the annotation " + state.AnnotationPrefix + "fast-path is off"
+	case protocol == state.SCTP:
+		return "the kernel has no fast path for SCTP"
+	}
+	return ""
 }
 
 // serve lists the endpoints of a port and judges them.

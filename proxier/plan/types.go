@@ -25,6 +25,8 @@ type Environment struct {
 	// Draining means that no Service takes new connections: all endpoints count as those of weight 0, and what arrives is
 	// dropped, so that its client tries again and reaches another node.
 	Draining bool
+	// SlowPath is why no connection takes the fast path; "": some may.
+	SlowPath string
 }
 
 // Service is the plan of one Service.
@@ -88,8 +90,9 @@ type Port struct {
 	Resets  bool // TCP connections to endpoints that Serving does not have end with their next packet
 
 	Frontends []Frontend
-	Down      bool // endpoints could get connections, but none of them is good
-	Plain     bool // nft picks endpoints at random, all alike: weights and hash tables have no room
+	Down      bool   // endpoints could get connections, but none of them is good
+	SlowPath  string // why no connection takes the fast path; "": they do
+	Plain     bool   // nft picks endpoints at random, all alike: weights and hash tables have no room
 }
 
 // FrontendKind is the field of the Service from which a frontend comes.

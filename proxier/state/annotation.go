@@ -98,6 +98,16 @@ func frontendAnnotations() []Annotation {
 		Engines: "nft", Shown: "lastPort", Otherwise: "the annotation is ignored, and its ports are no ranges",
 		Service: func(s *Service, value string) error { return s.setPortRanges(value) },
 	}, {
+		Key: AnnotationPrefix + "fast-path", Example: "off", Longest: longestWord,
+		Help:    "`off`: its connections never take the [fast path](../nft/README.md#the-fast-path), whatever `--fast-path` says",
+		Engines: "nft", Otherwise: "--fast-path decides",
+		Service: func(s *Service, value string) error {
+			if s.SlowPath = value == "off"; !s.SlowPath {
+				return fmt.Errorf("%s is not off", Quote(value))
+			}
+			return nil
+		},
+	}, {
 		Key: AnnotationPrefix + "weights", Example: "eu-1a=3,node-7=0", Longest: longestText, Text: true,
 		Help: "`eu-1a=3,node-7=0`: the weight of endpoints by the name of their node, or else of their zone; others have that of " +
 			"their slice. See [weights](#weights)",

@@ -84,6 +84,7 @@ type Service struct {
 	Outliers  OutlierDetection
 	Check     *HealthCheck // nil: the Service asks for nothing; the flag decides
 	AllDown   AllDown      // what happens if no endpoint is good
+	SlowPath  bool         // its connections never take the fast path
 	OnRemoval OnRemoval    // what happens to open connections of an endpoint that failed or is gone
 }
 

@@ -14,7 +14,7 @@ import (
 // frontendSets are the sets for one kind of frontend: with an address, a range of ports, or a node port. IPVS serves no
 // ranges.
 type frontendSets struct {
-	pools, always, node, noEndpoints, noLocalEndpoints, firewalled, ipvs, holds program.SetID
+	pools, always, node, noEndpoints, noLocalEndpoints, firewalled, ipvs, holds, fast program.SetID
 }
 
 func setsOf(fe *contents.Frontend) frontendSets {
@@ -23,19 +23,19 @@ func setsOf(fe *contents.Frontend) frontendSets {
 		return frontendSets{
 			pools: program.RangeServices, always: program.RangeMasqueradeAlways, node: program.RangeMasqueradeNode,
 			noEndpoints: program.RangeNoEndpoints, noLocalEndpoints: program.RangeNoLocalEndpoints,
-			firewalled: program.RangeFirewalled, holds: program.RangeHoldsRefusals,
+			firewalled: program.RangeFirewalled, holds: program.RangeHoldsRefusals, fast: program.RangeFastPath,
 		}
 	case fe.Addr.IsValid():
 		return frontendSets{
 			pools: program.Services, always: program.MasqueradeAlways, node: program.MasqueradeNode,
 			noEndpoints: program.NoEndpoints, noLocalEndpoints: program.NoLocalEndpoints, firewalled: program.Firewalled,
-			ipvs: program.IPVSFrontends, holds: program.HoldsRefusals,
+			ipvs: program.IPVSFrontends, holds: program.HoldsRefusals, fast: program.FastPath,
 		}
 	}
 	return frontendSets{
 		pools: program.NodePorts, always: program.MasqueradeAlwaysNodePorts, node: program.MasqueradeNodeNodePorts,
 		noEndpoints: program.NoEndpointsNodePorts, noLocalEndpoints: program.NoLocalEndpointsNodePorts, ipvs: program.IPVSNodePorts,
-		holds: program.HoldsRefusalsNodePorts,
+		holds: program.HoldsRefusalsNodePorts, fast: program.FastPathNodePorts,
 	}
 }
 
@@ -91,8 +91,13 @@ func (p *identity) frontendRecord(b *ledger.Builder, fe *contents.Frontend, limi
 			put(sets.node)
 		}
 	}
-	if pooled && fe.HoldsRefusals {
-		put(sets.holds)
+	for _, extra := range []struct {
+		id program.SetID
+		on bool
+	}{{sets.holds, fe.HoldsRefusals}, {sets.fast, fe.FastPath}} {
+		if pooled && extra.on {
+			put(extra.id)
+		}
 	}
 	switch fe.Refusal {
 	case program.Reject:
@@ -205,7 +210,7 @@ func comment(owner string, r *ledger.Record) string {
 		return program.Shorten(netip.PrefixFrom(addr, lengthOf(r.Key)).String()+" "+owner, program.MaxComment)
 	case program.Endpoints, program.StickySlots, program.Addresses, program.HashSlots,
 		program.MasqueradeAlways, program.MasqueradeNode, program.MasqueradeAlwaysNodePorts, program.MasqueradeNodeNodePorts,
-		program.RangeMasqueradeAlways, program.RangeMasqueradeNode:
+		program.RangeMasqueradeAlways, program.RangeMasqueradeNode, program.FastPath, program.FastPathNodePorts, program.RangeFastPath:
 		return ""
 	}
 	return program.Label(owner)
