@@ -13,6 +13,7 @@
 //
 //	engine.go   both tables as one unit, how it starts, what an earlier process served; guards for IPVS; the changes that the next Apply makes
 //	apply.go    gives the changes to the kernel
+//	fastpath.go the devices of the fast path
 //	send.go     one transaction: batches, its three outcomes, which service port the kernel refused
 //	repair.go   undoes commits of other processes, now and while no Verdict ran; the periodic check
 //

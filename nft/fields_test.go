@@ -121,7 +121,10 @@ func TestFieldsOfSurvey(t *testing.T) {
 		"Sets": func(was *kernel.Existing) { was.Sets = nil }, "Flags": func(was *kernel.Existing) { was.Flags = program.OwnerFlag },
 		"Named":    func(was *kernel.Existing) { was.Named = "x" },
 		"Dropping": func(was *kernel.Existing) { was.Dropping = map[string]bool{"nat-output": true} },
-		"Counts":   func(was *kernel.Existing) { was.Counts = map[string]int{program.Services.Name(): 1} },
+		"Flowtables": func(was *kernel.Existing) {
+			was.Flowtables = map[string]kernel.FoundFlowtable{program.FastPathTable: {Flowtable: program.OurFlowtable()}}
+		},
+		"Counts": func(was *kernel.Existing) { was.Counts = map[string]int{program.Services.Name(): 1} },
 	}, fields.Ignored{
 		"Counts": "the engine compares them with its own",
 		"Named":  "of which table objects are read",

@@ -36,6 +36,9 @@ func (tb *table) write(w program.Writer) {
 			}
 		}
 	}
+	if tb.flowtable != nil {
+		w.Do(program.Operation{Kind: program.AddFlowtable, Name: program.FastPathTable})
+	}
 	for _, name := range tb.sortedChains(w.Family) {
 		c := tb.chains[name]
 		w.AddChain(program.Chain{Name: name, Base: c.base, Rules: c.rules})

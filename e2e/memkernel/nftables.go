@@ -31,6 +31,8 @@ type NFTables struct {
 type table struct {
 	chains map[string]*chain
 	sets   map[string]*set
+	// flowtable is nil or the one of the program.
+	flowtable *kernel.FoundFlowtable
 }
 
 type chain struct {
@@ -145,9 +147,16 @@ func (k *NFTables) operation(o *program.Operation) unix.Errno {
 	if tb == nil {
 		return unix.ENOENT
 	}
-	switch o.Kind {
-	case program.DeleteTable:
+	if o.Kind == program.DeleteTable {
 		assign(k, at, nil)
+		return 0
+	}
+	return k.inTable(tb, o)
+}
+
+// inTable is for operations on what a table has.
+func (k *NFTables) inTable(tb *table, o *program.Operation) unix.Errno {
+	switch o.Kind {
 	case program.AddChain:
 		return k.addChain(tb, o)
 	case program.DeleteChain:
@@ -166,8 +175,46 @@ func (k *NFTables) operation(o *program.Operation) unix.Errno {
 		return k.deleteSet(tb, o.Name)
 	case program.FlushSet:
 		return k.flushSet(tb, o.Name)
+	case program.AddFlowtable, program.DeleteFlowtable:
+		return k.changeFlowtable(tb, o)
 	}
 	return 0
+}
+
+// changeFlowtable refuses to delete a flowtable that a rule uses, as the kernel does. Any device exists.
+func (k *NFTables) changeFlowtable(tb *table, o *program.Operation) unix.Errno {
+	switch {
+	case len(o.Devices) == 0 && o.Kind == program.AddFlowtable:
+		assign(k, &tb.flowtable, &kernel.FoundFlowtable{Flowtable: program.OurFlowtable()})
+		return 0
+	case tb.flowtable == nil:
+		return unix.ENOENT
+	case len(o.Devices) == 0:
+		for _, c := range tb.chains {
+			if slices.ContainsFunc(c.rules, rule.Rule.AddsFlow) {
+				return unix.EBUSY
+			}
+		}
+		assign(k, &tb.flowtable, nil)
+		return 0
+	}
+	devices := slices.DeleteFunc(slices.Clone(tb.flowtable.Devices), func(d string) bool { return slices.Contains(o.Devices, d) })
+	if o.Kind == program.AddFlowtable {
+		devices = append(devices, o.Devices...)
+	}
+	assign(k, &tb.flowtable, &kernel.FoundFlowtable{Flowtable: tb.flowtable.Flowtable, Devices: devices})
+	return 0
+}
+
+// Flowtables are those of our table, by name.
+func (k *NFTables) Flowtables(f program.Family) (map[string]kernel.FoundFlowtable, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	list := map[string]kernel.FoundFlowtable{}
+	if tb := k.tables[f.Index()]; tb != nil && tb.flowtable != nil {
+		list[program.FastPathTable] = *tb.flowtable
+	}
+	return list, nil
 }
 
 // addChain accepts a chain that exists already, if it has the same hook.
@@ -420,6 +467,9 @@ func (k *NFTables) Generation() (uint32, error) {
 func (k *NFTables) Survey(f program.Family) (kernel.Existing, error) {
 	is, err := k.SurveyChains(f)
 	if err != nil || !is.Table {
+		return is, err
+	}
+	if is.Flowtables, err = k.Flowtables(f); err != nil {
 		return is, err
 	}
 	k.mu.Lock()

@@ -23,6 +23,8 @@ type ForeignChain struct {
 	// Stops are rules that drop or reject, in this chain or in chains that it reaches. Translates are rules that change
 	// an address.
 	Stops, Translates []ForeignRule
+	// Rules: it has a rule, whatever that does.
+	Rules bool
 	// Partial: the chain reaches more rules than Others reads.
 	Partial bool
 }
@@ -52,6 +54,15 @@ const (
 // Foreign lists the base chains of other tables that packets of a family pass and that can stop or translate them, in
 // the order of hooks and priorities. It reads the rules of these chains and of those that they reach, up to a budget.
 func Foreign(o kernel.Options, f program.Family) ([]ForeignChain, error) {
+	list, err := AllForeign(o, f)
+	list = slices.DeleteFunc(list, func(b ForeignChain) bool {
+		return !b.PolicyDrop && len(b.Stops)+len(b.Translates) == 0 && !b.Partial
+	})
+	return list, err
+}
+
+// AllForeign lists those that do something else, too.
+func AllForeign(o kernel.Options, f program.Family) ([]ForeignChain, error) {
 	list, err := dialed(o, func(c *kernel.Conn) ([]ForeignChain, error) {
 		list, err := otherBases(c, f)
 		if err != nil {
@@ -63,9 +74,6 @@ func Foreign(o kernel.Options, f program.Family) ([]ForeignChain, error) {
 			}
 		}
 		return list, nil
-	})
-	list = slices.DeleteFunc(list, func(b ForeignChain) bool {
-		return !b.PolicyDrop && len(b.Stops)+len(b.Translates) == 0 && !b.Partial
 	})
 	slices.SortStableFunc(list, func(a, b ForeignChain) int {
 		return cmp.Or(cmp.Compare(hookOrder(a.Hook), hookOrder(b.Hook)), cmp.Compare(a.Priority, b.Priority))
@@ -142,6 +150,7 @@ func readOther(c *kernel.Conn, b *ForeignChain) error {
 		}
 		always := read == 0
 		err := otherRules(c, b.Family, b.Table, queue[read], func(r kernel.RuleSummary) {
+			b.Rules = true
 			if rules++; rules > maxOtherRules {
 				return
 			}

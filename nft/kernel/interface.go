@@ -18,6 +18,8 @@ type NFTables interface {
 	Reader
 	// ReadSet begins to read a set or map. Other requests can come between its parts.
 	ReadSet(f program.Family, set program.SetID) (SetReader, error)
+	// Flowtables reads the flowtables of our table, by name.
+	Flowtables(f program.Family) (map[string]FoundFlowtable, error)
 	Close() error
 }
 

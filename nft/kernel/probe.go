@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/nft/program"
+	"github.com/verdict-proxy/verdict/nft/rule"
 )
 
 // A probe finds out what the kernel lacks of what the program needs. It sends trial transactions: the kernel checks
@@ -95,6 +96,9 @@ func try(t *program.Transaction, f program.Family, x *program.Feature, name stri
 		if d := &defs[id]; slices.Contains(needed, d.Name) {
 			t.Do(program.Operation{Kind: program.AddSet, Family: f, Table: probeTable, Name: d.Name, Set: d, ID: program.SetID(id)})
 		}
+	}
+	if slices.ContainsFunc(rules, rule.Rule.AddsFlow) {
+		t.Do(program.Operation{Kind: program.AddFlowtable, Family: f, Table: probeTable, Name: program.FastPathTable})
 	}
 	chain := &program.Chain{Name: name, Base: x.Base}
 	t.Do(program.Operation{Kind: program.AddChain, Family: f, Table: probeTable, Name: name, Chain: chain})

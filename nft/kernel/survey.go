@@ -38,7 +38,8 @@ type Existing struct {
 	Dropping   map[string]bool             // base chains with the policy drop; those of Verdict accept
 	Rules      map[string]rule.RulesShape  // by chain
 	Sets       map[string]program.SetShape // without anonymous sets
-	Counts     map[string]int              // elements of these sets, if the kernel counts them
+	Flowtables map[string]FoundFlowtable
+	Counts     map[string]int // elements of these sets, if the kernel counts them
 }
 
 // HasSet reports whether a set exists and can stay.
@@ -67,8 +68,11 @@ func (c *Conn) Survey(f program.Family) (Existing, error) {
 	if err := c.readChains(f, &was); err != nil {
 		return was, err
 	}
+	if was.Flowtables, err = c.Flowtables(f); err != nil {
+		return was, err
+	}
 	was.Rules = map[string]rule.RulesShape{}
-	return was, c.Dump(unix.NFT_MSG_GETRULE, f, ofOurTable(unix.NFTA_RULE_TABLE), was.addRule)
+	return was, c.Dump(unix.NFT_MSG_GETRULE, f, ofOurTable, was.addRule)
 }
 
 // SurveyChains reads the table and its chains, without sets and rules.
@@ -96,7 +100,7 @@ func (c *Conn) SurveySets(f program.Family) (Existing, error) {
 		return was, err
 	}
 	was.Sets, was.Counts = map[string]program.SetShape{}, map[string]int{}
-	err = c.Dump(unix.NFT_MSG_GETSET, f, ofOurTable(unix.NFTA_SET_TABLE), was.addSet)
+	err = c.Dump(unix.NFT_MSG_GETSET, f, ofOurTable, was.addSet)
 	if errors.Is(err, unix.ENOENT) {
 		return Existing{}, nil // another program has just deleted the table
 	}
@@ -105,14 +109,17 @@ func (c *Conn) SurveySets(f program.Family) (Existing, error) {
 
 // SurveyTable reads whether there is a table, and of which layout.
 func (c *Conn) SurveyTable(f program.Family) (was Existing, err error) {
-	err = c.Ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, f, ofOurTable(unix.NFTA_TABLE_NAME), was.addTable)
+	err = c.Ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, f, ofOurTable, was.addTable)
 	if errors.Is(err, unix.ENOENT) {
 		return Existing{}, nil
 	}
 	return was, err
 }
 
-func ofOurTable(attr uint16) func(*nlmsg.Writer) { return ofTable(attr, program.TableName) }
+func ofOurTable(w *nlmsg.Writer) { ofTable(tableName, program.TableName)(w) }
+
+// tableName names the table in all messages.
+const tableName = 1
 
 func ofTable(attr uint16, table string) func(*nlmsg.Writer) {
 	return func(w *nlmsg.Writer) { w.Text(attr, table) }

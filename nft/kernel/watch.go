@@ -227,7 +227,9 @@ func (i *Interference) structureEvent(kind uint16, name string) {
 	case unix.NFT_MSG_NEWTABLE: // of a table that went before, or a change of flags
 	case unix.NFT_MSG_NEWOBJ, unix.NFT_MSG_DELOBJ, msgDestroyObject,
 		unix.NFT_MSG_NEWFLOWTABLE, unix.NFT_MSG_DELFLOWTABLE, msgDestroyFlowtable:
-		return // they change nothing as long as no rule uses them
+		if name != program.FastPathTable {
+			return // they change nothing as long as no rule uses them
+		}
 	default:
 		i.Replaced = true
 	}

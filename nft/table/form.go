@@ -72,7 +72,7 @@ func (fm *form) compareChains(was kernel.Existing, p program.Program, wanted map
 	d, allSets := chainDifference{wanted: wanted}, fm.hasSets(was)
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		c := wanted[name]
-		if !fm.hasChain(was, p, &c) || !allSets && fm.usesLostSet(&c, was) {
+		if !fm.hasChain(was, p, &c) || name == program.FastPathChain && !hasFlowtable(was, p) || !allSets && fm.usesLostSet(&c, was) {
 			d.wrong = append(d.wrong, c)
 		}
 	}
@@ -122,6 +122,25 @@ func (d *chainDifference) clear(w program.Writer, found kernel.Existing) {
 // hasSets reports whether the kernel has all sets, in the form of the program.
 func (fm *form) hasSets(was kernel.Existing) bool {
 	return !slices.ContainsFunc(fm.Defs[:], func(d program.Set) bool { return !was.HasSet(&d) })
+}
+
+// hasFlowtable reports whether the kernel has the flowtable, if the program has it. Others may have flowtables of other names.
+func hasFlowtable(was kernel.Existing, p program.Program) bool {
+	is, found := was.Flowtables[program.FastPathTable]
+	return found == (p.FastPath > 0) && (!found || is.Flowtable == program.OurFlowtable())
+}
+
+// replaceFlowtable deletes a flowtable that cannot stay, once no rule uses it, and adds one that is missing.
+func replaceFlowtable(w program.Writer, found kernel.Existing, p program.Program) {
+	if hasFlowtable(found, p) {
+		return
+	}
+	if _, there := found.Flowtables[program.FastPathTable]; there {
+		w.Do(program.Operation{Kind: program.DeleteFlowtable, Name: program.FastPathTable})
+	}
+	if p.FastPath > 0 {
+		w.Do(program.Operation{Kind: program.AddFlowtable, Name: program.FastPathTable})
+	}
 }
 
 // addSets adds the sets that are not there, and tunes those that others have tuned.

@@ -250,6 +250,7 @@ func (tb *Table) Mend(w program.Writer, k kernel.NFTables) (changed []string, er
 	}
 	changed = append(changed, d.foreign...)
 	d.clear(w, was)
+	replaceFlowtable(w, was, p)
 	w.AddChains(d.wrong)
 	if tb.Owner.Reflag, tb.Owner.Next = was.Asleep(), was.Flags&^unix.NFT_TABLE_F_DORMANT; tb.Owner.Reflag {
 		changed = append(changed, "(put to sleep)")

@@ -79,7 +79,7 @@ func (tb *Table) keeps(found kernel.Existing) bool {
 // Intact reports whether the table is awake and has exactly the chains, rules and sets that belong to it. Objects and
 // flowtables of others do not count: no rule of Verdict uses them, so they change nothing.
 func (tb *Table) Intact(was kernel.Existing) bool {
-	if !was.SameLayout || was.Asleep() || len(was.Sets) != len(tb.Defs) || !tb.hasSets(was) {
+	if !was.SameLayout || was.Asleep() || len(was.Sets) != len(tb.Defs) || !tb.hasSets(was) || !hasFlowtable(was, tb.Want.Program()) {
 		return false
 	}
 	d := tb.compareChains(was, tb.Want.Program(), tb.Want.AllChains())

@@ -21,8 +21,11 @@ func (tb *Table) Build(w program.Writer, found kernel.Existing) {
 	}
 	if keep {
 		tb.tearDown(w, found)
+	} else {
+		found.Flowtables = nil
 	}
 	tb.addSets(w, keep, found)
+	replaceFlowtable(w, found, tb.Want.Program())
 	tb.Want.Chains.Rewrite(w, tb.Want.Program())
 	tb.Want.Forget()
 	tb.Want.Write(w)
@@ -49,6 +52,7 @@ func (tb *Table) undoStructure(w program.Writer, found kernel.Existing) {
 	d.clear(w, found)
 	tb.dropSets(w, found, func(*program.Set) bool { return false })
 	tb.addSets(w, true, found)
+	replaceFlowtable(w, found, tb.Want.Program())
 	w.AddChains(d.wrong)
 }
 

@@ -232,6 +232,11 @@ func (d *Dataplane) Tick() Result {
 		r.Failures = d.addresses.Tick(now)
 		r.Replan = append(r.Replan, d.addresses.Changed()...)
 	}
+	if d.devices != nil && d.env.FastPath > 0 {
+		if err := d.follow(d.env.fastPathDevices(d.devices())); err != nil {
+			r.Failures = append(r.Failures, Failure{Object: "the devices of the fast path", Err: err, Next: "their connections stay on the rules; tried again every second"})
+		}
+	}
 	if d.ipvs == nil {
 		return r
 	}

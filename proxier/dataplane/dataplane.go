@@ -39,6 +39,9 @@ type Options struct {
 	Scheduling Scheduling
 	// Addresses is nil when Verdict has nothing to do with the addresses of the host.
 	Addresses Addresses
+	// Devices lists those of the host, and FollowDevices gives some of them to the fast path; nil: there is none.
+	Devices       func() []state.Device
+	FollowDevices func([]string) error
 }
 
 // Dataplane keeps both engines equal to planned Services. The package comment has its contract.
@@ -53,6 +56,8 @@ type Dataplane struct {
 	room       map[state.Name]bool // those that nft served less well than asked for, and for which there is room now
 	totals     AllTotals
 	addresses  Addresses // nil: nobody wants any
+	devices    func() []state.Device
+	follow     func([]string) error
 }
 
 // New returns a Dataplane that has written nothing yet.
@@ -65,6 +70,8 @@ func New(o Options) *Dataplane {
 		quarantine: quarantine{},
 		room:       map[state.Name]bool{},
 		addresses:  o.Addresses,
+		devices:    o.Devices,
+		follow:     o.FollowDevices,
 	}
 }
 
@@ -121,6 +128,9 @@ func (d *Dataplane) setPort(
 ) (scheduler uint8, problems []state.Problem) {
 	name := planned.Name
 	m := d.balance(name, id, port)
+	if m.ipvs && port.SlowPath == "" {
+		port.SlowPath = "IPVS serves the port"
+	}
 	wanted := rules(port, &m)
 	if d.env.Fleet {
 		wanted.Answers, wanted.Created = answers(port, &m), planned.Created.UnixNano()

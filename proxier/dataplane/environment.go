@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"net/netip"
+	"path"
 	"slices"
 	"time"
 
@@ -26,6 +27,8 @@ type Environment struct {
 	NodeAddresses, APIServers []netip.Addr
 	// ExternalCIDRs are the ranges in which IPVS may serve external and load balancer IPs.
 	ExternalCIDRs []netip.Prefix
+	// FastPathDevices are patterns of the names of devices whose packets take the fast path; empty: all but ports of others.
+	FastPathDevices []string
 }
 
 // sameAddresses reports whether virtual servers stand at the same addresses in both environments.
@@ -60,6 +63,19 @@ func (e *Environment) nodePortAddresses(f program.Family, loopback bool) (out []
 		}
 	}
 	return out
+}
+
+// fastPathDevices lists the devices that the fast path is to have. A port of a bridge has none of its own: the packets that it carries
+// to this host are the bridge's, and others may move from port to port.
+func (e *Environment) fastPathDevices(devices []state.Device) (names []string) {
+	for _, d := range devices {
+		matches := func(pattern string) bool { ok, _ := path.Match(pattern, d.Name); return ok }
+		if slices.ContainsFunc(e.FastPathDevices, matches) || len(e.FastPathDevices) == 0 && !d.Port {
+			names = append(names, d.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Addresses are those of frontends that Verdict has on a device. addresses.Engine documents the methods.

@@ -30,6 +30,7 @@ func rules(p *plan.Port, m *method) *contents.Port {
 	for i := range p.Frontends {
 		out.Frontends[i] = p.Frontends[i].Frontend
 		out.Frontends[i].Pool = poolOf(p, &p.Frontends[i])
+		out.Frontends[i].FastPath = p.SlowPath == ""
 		if p.Frontends[i].Firewalled {
 			out.Sources = p.Frontends[i].Sources // all load balancer addresses of a Service have the same ones
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -32,7 +33,7 @@ type Options struct {
 	Log   *slog.Logger
 }
 
-// Addresses follows the addresses of the host's interfaces, and which of them are the main ones, in the network namespace of
+// Addresses follows the devices of the host, their addresses, and which of these are the main ones, in the network namespace of
 // the thread that runs it.
 type Addresses struct {
 	Options
@@ -117,11 +118,44 @@ func (a *Addresses) subscribe(ctx context.Context, failed func(error)) (changes 
 	if err != nil {
 		return changes, readers.Wait, fmt.Errorf("subscribe to link changes: %w", err)
 	}
-	// The kernel says nothing of the routes that go when their link goes down.
-	readers.Go(func() {
-		signal(links, changes, failed, func(u netlink.LinkUpdate) bool { return u.Flags&unix.IFF_UP == 0 })
-	})
-	return changes, readers.Wait, nil
+	err = a.listDevices()
+	readers.Go(func() { signal(links, changes, failed, a.noteLink) })
+	return changes, readers.Wait, err
+}
+
+// listDevices replaces the devices of the store. Updates that the kernel has sent since the subscription follow.
+func (a *Addresses) listDevices() (err error) {
+	var links []netlink.Link
+	for range listAttempts {
+		if links, err = netlink.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("list the host's network devices: %w", err)
+	}
+	devices := map[int]state.Device{}
+	for _, link := range links {
+		if is := link.Attrs(); is.Flags&net.FlagLoopback == 0 {
+			devices[is.Index] = state.Device{Name: is.Name, Port: is.MasterIndex != 0}
+		}
+	}
+	a.Store.SetDevices(devices)
+	return nil
+}
+
+// noteLink records what became of a device. It reports whether addresses may have changed: the kernel says nothing of the routes that go
+// when their link goes down.
+func (a *Addresses) noteLink(u netlink.LinkUpdate) bool {
+	is := u.Attrs()
+	switch {
+	case u.Family != unix.AF_UNSPEC || is.Flags&net.FlagLoopback != 0: // bridges report their ports a second time
+	case u.Header.Type == unix.RTM_DELLINK:
+		a.Store.SetDevice(is.Index, state.Device{})
+	default:
+		a.Store.SetDevice(is.Index, state.Device{Name: is.Name, Port: is.MasterIndex != 0})
+	}
+	return u.Flags&unix.IFF_UP == 0
 }
 
 // signal reads updates until the library closes the channel, and says when there was one that counts. If the library has

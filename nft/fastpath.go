@@ -1,0 +1,64 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verdict-proxy/verdict/nft/kernel"
+	"github.com/verdict-proxy/verdict/nft/program"
+)
+
+// Devices of the flowtables come and go with pods. If one that goes at this moment is in a transaction, the kernel refuses all of it. So
+// devices have transactions of their own, which change nothing else. What the kernel has is read each time: it takes out by itself
+// a device that goes (from Linux 6.16 on, it keeps the name).
+
+// maxDevices is how many devices a transaction has. The kernel takes 256.
+const maxDevices = 128
+
+// FollowDevices gives the flowtables these devices, sorted, and takes the others out. A table without the flowtable gets none.
+func (e *Engine) FollowDevices(wanted []string) (err error) {
+	if e.mode != synced {
+		return nil
+	}
+	for _, tb := range e.tables {
+		list, readErr := e.conn.Flowtables(tb.Family)
+		if readErr != nil {
+			return errors.Join(err, fmt.Errorf("list the flowtables of table %s %s: %w", tb.Family, program.TableName, readErr))
+		}
+		has, found := list[program.FastPathTable]
+		if !found {
+			continue
+		}
+		without := func(list, others []string) []string {
+			return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return slices.Contains(others, name) })
+		}
+		o := program.Operation{Kind: program.DeleteFlowtable, Family: tb.Family, Name: program.FastPathTable}
+		err = errors.Join(err, e.changeDevices(o, without(has.Devices, wanted)))
+		o.Kind = program.AddFlowtable
+		err = errors.Join(err, e.changeDevices(o, without(wanted, has.Devices)))
+	}
+	return err
+}
+
+// changeDevices sends an operation with some devices: together, and if the kernel refuses that, one by one. A device that is gone is no error.
+func (e *Engine) changeDevices(o program.Operation, devices []string) (err error) {
+	for some := range slices.Chunk(devices, maxDevices) {
+		o.Devices = some
+		t := &program.Transaction{}
+		t.Do(o)
+		outcome, refused := kernel.SendAlone(e.conn, t)
+		switch {
+		case refused == nil || len(some) == 1 && errors.Is(refused, unix.ENOENT):
+		case outcome != kernel.Rejected || len(some) == 1:
+			err = errors.Join(err, refused)
+		default:
+			for i := range some {
+				err = errors.Join(err, e.changeDevices(o, some[i:i+1]))
+			}
+		}
+	}
+	return err
+}
