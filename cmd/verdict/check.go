@@ -86,6 +86,7 @@ func checkNode(ctx context.Context, s *config.Settings) []preflight.Finding {
 	for _, f := range families {
 		list = append(list, preflight.Forwarding(inspect.Foreign(kernel.Options{}, f))...)
 	}
+	list = append(list, preflight.FastPath(s, families)...)
 	pid, _ := claim.Holder()
 	holder := preflight.Holder{PID: pid, KubeProxy: !found.Empty()}
 	list = append(list,

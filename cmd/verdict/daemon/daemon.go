@@ -84,10 +84,10 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	files := newReloader(o.CommandLine.File, s, store, observers.journal)
 	loop := proxier.New(proxier.Options{
-		Settings: s, Store: store, Dataplane: k.dataplane(), Empty: k.empty, Flows: k.flows, Former: formerFrontends(k.engine, log), Adopted: adoptedFrontends(k.balancer),
+		Settings: s, Store: store, Dataplane: k.dataplane(store), Empty: k.empty, Flows: k.flows, Former: formerFrontends(k.engine, log), Adopted: adoptedFrontends(k.balancer),
 		Primary: host.Primary, APIServers: objects.APIServers(s), Observer: observers, Log: log,
 		NoIPv6: !slices.Contains(k.families, program.IPv6), Interference: interference, Reconfigured: reconfigured,
-		Accounts: observers.accounts, Health: health, Turned: observers.proxy.Turned,
+		Accounts: observers.accounts, Health: health, SlowPath: k.slowPath, Turned: observers.proxy.Turned,
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	daemon := observers.daemon(store, health)

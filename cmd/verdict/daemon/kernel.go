@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,6 +37,7 @@ type kernelSide struct {
 	balancer   *ipvsctl.Engine // nil if IPVS has nothing to do
 	scheduling dataplane.Scheduling
 	addresses  *addresses.Engine
+	slowPath   func() string
 	open       []func() error // closes what is open
 }
 
@@ -67,6 +69,7 @@ func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error)
 		return k, fmt.Errorf("open connection tracking: %w", err)
 	}
 	k.open = append(k.open, k.flows.Close)
+	k.slowPath = sync.OnceValue(func() string { return kernel.WhySlow(kernel.Options{Families: k.families}) })
 	k.addresses = addresses.New(s.ManageAddresses, log)
 	if k.balancer, k.scheduling, err = ipvs.Open(s, log); k.balancer != nil {
 		k.open = append(k.open, func() error { k.balancer.Close(); return nil })
@@ -84,8 +87,8 @@ func mendRules(engine *nft.Engine, log *slog.Logger) {
 	}
 }
 
-func (k *kernelSide) dataplane() *dataplane.Dataplane {
-	o := dataplane.Options{Ruleset: k.engine, Scheduling: k.scheduling, Addresses: k.addresses}
+func (k *kernelSide) dataplane(store *state.Store) *dataplane.Dataplane {
+	o := dataplane.Options{Ruleset: k.engine, Scheduling: k.scheduling, Addresses: k.addresses, Devices: store.Devices, FollowDevices: k.engine.FollowDevices}
 	if k.balancer != nil {
 		o.Balancer = k.balancer
 	}
