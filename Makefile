@@ -225,7 +225,7 @@ profile: ## write CPU and heap profiles of first sync and churn into .cache/prof
 		profile first-sync FirstSync/services=10000 3x && profile churn EndpointReplacedBusy/services=10000 10s && \
 		profile large EndpointReplacedBusy/case=one-service 10s
 
-IPVS_TESTS := ./ipvsctl ./cmd/verdict/list ./e2e/ipvs ./e2e/deadnode ./e2e/takeover ./e2e/random
+IPVS_TESTS := ./ipvsctl ./nft ./cmd/verdict/list ./e2e/ipvs ./e2e/deadnode ./e2e/fastpath ./e2e/takeover ./e2e/random
 
 # TAGGED=1 leaves out what passes or fails under any kernel; "make test" and "make e2e" run that.
 .PHONY: e2e-ipvs

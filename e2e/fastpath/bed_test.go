@@ -1,0 +1,167 @@
+//go:build ipvs
+
+package fastpath
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/daemon"
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/netns"
+	"github.com/verdict-proxy/verdict/e2e/program"
+)
+
+var binary string // the verdict under test
+
+func TestMain(m *testing.M) { os.Exit(netns.Enter(func() int { return program.Main(m, &binary) })) }
+
+const (
+	servicePort = 80
+	nodePort    = 30080
+	patience    = 10 * time.Second
+	after       = 12 // packets
+)
+
+// bed is a world whose node has the daemon and the Service shop/web: a cluster IP and a node port, TCP and UDP.
+type bed struct {
+	*lab.World
+	*daemon.Daemon
+	t   *testing.T
+	dir string
+}
+
+// web writes the Service. Its endpoints are pods.
+func (b *bed) web(annotation string, pods ...string) {
+	b.t.Helper()
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {namespace: shop, name: web, annotations: {%s}}
+spec:
+  type: NodePort
+  clusterIPs: ["%s", "%s"]
+  ipFamilies: [IPv4, IPv6]
+  ports:
+  - {name: tcp, port: %d, nodePort: %d, protocol: TCP}
+  - {name: udp, port: %[4]d, nodePort: %[5]d, protocol: UDP}
+`, annotation, lab.MustText(lab.IPv4, "VIP1"), lab.MustText(lab.IPv6, "VIP1"), servicePort, nodePort)
+	for _, f := range lab.Families() {
+		text += fmt.Sprintf(`---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {namespace: shop, name: web-%d, labels: {kubernetes.io/service-name: web}}
+addressType: %s
+ports: [{name: tcp, port: 8080, protocol: TCP}, {name: udp, port: 8080, protocol: UDP}]
+endpoints:
+`, f, f)
+		for _, pod := range pods {
+			text += fmt.Sprintf("- {addresses: [%q], nodeName: %s, conditions: {ready: true}}\n", lab.PodAddress(f, pod), lab.NodeOf(pod))
+		}
+	}
+	lab.Must(b.t, os.MkdirAll(filepath.Join(b.dir, "manifests"), 0o755), lab.WriteFile(filepath.Join(b.dir, "manifests"), "web.yaml", []byte(text)))
+}
+
+func newBed(t *testing.T, annotation string, flags ...string) *bed {
+	t.Helper()
+	b := &bed{World: lab.New(t), t: t, dir: t.TempDir()}
+	b.web(annotation, "c")
+	b.run(flags...)
+	return b
+}
+
+// run starts the daemon. It waits until the fast path has the devices, if it is on.
+func (b *bed) run(flags ...string) {
+	b.t.Helper()
+	if len(flags) == 0 {
+		flags = []string{"--fast-path=services", "--fast-path-after=" + strconv.Itoa(after)}
+	}
+	b.Daemon = daemon.Run(b.t, b.World.Node, b.dir, append([]string{
+		binary, "run", "--manifests=" + filepath.Join(b.dir, "manifests"), "--hostname-override=" + lab.NodeName, "--backend=nft",
+		"--cluster-cidr=10.0.0.0/16,fd00:10::/48", "--healthz-bind-address=", "--metrics-bind-address=", "--table-owner=off",
+	}, flags...)...)
+	b.Daemon.Manifests = filepath.Join(b.dir, "manifests")
+	if flags[0] == "--fast-path=services" {
+		b.untilDevices(lab.OutsideLink)
+	}
+}
+
+// devices lists those of the flowtables of both families.
+func (b *bed) devices() (list [2]string) {
+	b.t.Helper()
+	for i, family := range []string{"ip", "ip6"} {
+		text, err := b.World.Node.Command("nft", "list", "flowtables", family)
+		lab.Must(b.t, err)
+		list[i] = text
+	}
+	return list
+}
+
+// untilDevices waits until both flowtables have a device.
+func (b *bed) untilDevices(name string) {
+	b.t.Helper()
+	lab.Eventually(b.t, "the fast path has "+name, func() error {
+		for _, text := range b.devices() {
+			if !regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`).MatchString(text) {
+				return fmt.Errorf("the flowtable is %q\n%s", text, b.Log(20))
+			}
+		}
+		return nil
+	})
+}
+
+// track is the line that the kernel has about a connection to a frontend.
+func (b *bed) track(f lab.Family, p lab.Protocol, to netip.AddrPort) string {
+	b.t.Helper()
+	text, err := b.World.Node.Command("cat", "/proc/net/nf_conntrack")
+	lab.Must(b.t, err)
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		dst := to.Addr().String()
+		if to.Addr().Is6() {
+			dst = to.Addr().StringExpanded()
+		}
+		if len(words) > 3 && words[2] == strings.ToLower(p.String()) && strings.Contains(line, "dst="+dst+" ") &&
+			strings.Contains(line, fmt.Sprintf("dport=%d ", to.Port())) {
+			return line
+		}
+	}
+	return ""
+}
+
+func offloaded(line string) bool { return strings.Contains(line, "[OFFLOAD]") }
+
+// exchange asks some questions and gets the answers.
+func exchange(t *testing.T, flow *lab.Flow, n int) {
+	t.Helper()
+	for range n {
+		if r := flow.Send(patience); r.Outcome != lab.Answered {
+			t.Fatalf("a question ends with %s", r)
+		}
+	}
+}
+
+// counter counts the forwarded packets of connections that were translated.
+const counter = `table inet observer {
+	counter seen { }
+	chain f { type filter hook forward priority 10; ct status dnat counter name seen; }
+}`
+
+func (b *bed) seen() int {
+	b.t.Helper()
+	text, err := b.World.Node.Command("nft", "list", "counter", "inet", "observer", "seen")
+	lab.Must(b.t, err)
+	m := regexp.MustCompile(`packets (\d+)`).FindStringSubmatch(text)
+	if m == nil {
+		b.t.Fatal(errors.New(text))
+	}
+	n, _ := strconv.Atoi(m[1])
+	return n
+}
