@@ -150,3 +150,22 @@ func (t *Tables) NodePortAddresses(f program.Family) ([]netip.Addr, error) {
 	}
 	return v.addresses(program.NodePortAddresses)
 }
+
+// Offered says after how many packets connections are offered to the fast path, 0: none are, and whether those to a frontend are. A node
+// port has no address. The look-up is of the frontend.
+func (t *Tables) Offered(p Packet, nodePort bool) (after uint32, by Look, err error) {
+	v, err := t.view(program.FamilyOf(p.Dst))
+	if err != nil || v.program.FastPath == 0 {
+		return 0, by, err
+	}
+	at := place{addr: p.Dst, protocol: p.Protocol, port: p.DstPort}
+	if nodePort {
+		at.addr = netip.Addr{}
+	}
+	for set := range program.SetCount {
+		if set.Says() == program.Offered && set.HasNodePorts() == nodePort && !by.Found && err == nil {
+			by, _, err = v.look(set, at.key())
+		}
+	}
+	return v.program.FastPath, by, err
+}

@@ -22,8 +22,8 @@ import (
 // Load is the number of flows on a route. Active flows are established TCP and SCTP connections, and UDP flows with
 // packets in both directions for more than two seconds. (The kernel calls these assured, and keeps them for 120 s
 // without a packet, other UDP flows for 30 s.) All other flows are inactive: connections that begin or end, TIME_WAIT,
-// and a single question with its answer.
-type Load struct{ Active, Inactive int }
+// and a single question with its answer. FastPath counts those of the active ones whose packets skip the rules.
+type Load struct{ Active, Inactive, FastPath int }
 
 // Count reads the kernel's table once and counts the translated flows of a family.
 func Count(o Options, family state.Family) (map[Route]Load, error) {
@@ -80,7 +80,7 @@ func countBy[K comparable](o Options, family state.Family, ipvs bool, key func(*
 	err = k.read(func(r *request) { r.dump(family, f) }, true, func() { loads = map[K]Load{} }, func(e *entry) {
 		if e.DNAT || ipvs && e.Reply != e.Dst {
 			at := key(e)
-			loads[at] = loads[at].with(e.active())
+			loads[at] = loads[at].with(e)
 		}
 	})
 	if err != nil {
@@ -89,11 +89,14 @@ func countBy[K comparable](o Options, family state.Family, ipvs bool, key func(*
 	return loads, errors.Join(err, k.Close())
 }
 
-func (l Load) with(active bool) Load {
-	if active {
+func (l Load) with(e *entry) Load {
+	if e.active() {
 		l.Active++
 	} else {
 		l.Inactive++
+	}
+	if e.onFastPath() {
+		l.FastPath++
 	}
 	return l
 }
@@ -142,6 +145,7 @@ type FoundFlow struct {
 	ReplySrc, ReplyDst  netip.AddrPort // as the server answers
 	Translated          bool           // the destination was translated
 	Answered, Confirmed bool
+	FastPath            bool   // its packets skip the rules; then the kernel tells neither state nor timeout
 	State               string // of TCP; otherwise empty
 	Timeout             time.Duration
 }
@@ -197,9 +201,10 @@ func (e *entry) found() FoundFlow {
 		Translated: e.DNAT,
 		Answered:   e.answered(),
 		Confirmed:  e.status&statusConfirmed != 0,
+		FastPath:   e.onFastPath(),
 		Timeout:    time.Duration(e.timeout) * time.Second,
 	}
-	if e.TCP {
+	if e.TCP && !f.FastPath {
 		f.State = tcpState(e.state)
 	}
 	return f

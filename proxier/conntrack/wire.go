@@ -43,10 +43,11 @@ const (
 	tcpSynSent, tcpEstablished      = 1, 3
 	sctpCookieWait, sctpEstablished = 2, 4 // after INIT, it is closed until the answer comes
 
-	statusSeenReply = 1 << 1 // IPS_SEEN_REPLY
-	statusAssured   = 1 << 2 // IPS_ASSURED
-	statusConfirmed = 1 << 3 // IPS_CONFIRMED
-	statusDNAT      = 1 << 5 // IPS_DST_NAT
+	statusSeenReply = 1 << 1  // IPS_SEEN_REPLY
+	statusAssured   = 1 << 2  // IPS_ASSURED
+	statusConfirmed = 1 << 3  // IPS_CONFIRMED
+	statusDNAT      = 1 << 5  // IPS_DST_NAT
+	statusOffload   = 1 << 14 // IPS_OFFLOAD
 )
 
 // Flags of a filter: which parts of the tuple must match (kernel 5.8, net/netfilter/nf_internals.h).
@@ -210,7 +211,13 @@ func (e *entry) parseState(a nlmsg.Attributes) {
 	}
 }
 
+// onFastPath reports whether packets of the flow skip the rules. The kernel then tells neither its state nor its timeout.
+func (e *entry) onFastPath() bool { return e.status&statusOffload != 0 }
+
 func (e *entry) active() bool {
+	if e.onFastPath() {
+		return true
+	}
 	switch e.orig.protocol {
 	case unix.IPPROTO_TCP:
 		return e.state == tcpEstablished

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"sync"
 
 	"github.com/verdict-proxy/verdict/nft"
 	"github.com/verdict-proxy/verdict/nft/contents"
@@ -58,6 +59,7 @@ type Dataplane struct {
 	addresses  Addresses // nil: nobody wants any
 	devices    func() []state.Device
 	follow     func([]string) error
+	slow       sync.Map // by contents.PortID, why the connections of some ports stay on the rules; read by other goroutines
 }
 
 // New returns a Dataplane that has written nothing yet.
@@ -131,6 +133,7 @@ func (d *Dataplane) setPort(
 	if m.ipvs && port.SlowPath == "" {
 		port.SlowPath = "IPVS serves the port"
 	}
+	d.noteSlowPath(id, port.SlowPath)
 	wanted := rules(port, &m)
 	if d.env.Fleet {
 		wanted.Answers, wanted.Created = answers(port, &m), planned.Created.UnixNano()
@@ -222,6 +225,7 @@ func (d *Dataplane) replace(name state.Name, old, next *served) {
 			d.ruleset.Delete(p.Family, p.Name)
 			d.ipvs.forget(p.PortID)
 			delete(d.quarantine, p.PortID)
+			d.slow.Delete(p.PortID)
 		}
 		for i := range old.ports {
 			d.totals.add(&old.ports[i].count, -1)
@@ -235,4 +239,18 @@ func (d *Dataplane) replace(name state.Name, old, next *served) {
 		d.totals.add(&next.ports[i].count, 1)
 	}
 	d.services[name] = next
+}
+
+// noteSlowPath remembers why a port stays on the rules while others need not.
+func (d *Dataplane) noteSlowPath(id contents.PortID, why string) {
+	if d.env.FastPath == 0 || why == "" {
+		d.slow.Delete(id)
+		return
+	}
+	d.slow.Store(id, why)
+}
+
+// EachOnRules names the ports of which no connection takes the fast path, and why, until it is told to stop. Any goroutine may call it.
+func (d *Dataplane) EachOnRules(each func(id contents.PortID, why string) bool) {
+	d.slow.Range(func(id, why any) bool { return each(id.(contents.PortID), why.(string)) })
 }

@@ -16,9 +16,11 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/kernelmetrics"
 	"github.com/verdict-proxy/verdict/cmd/verdict/loopback"
 	"github.com/verdict-proxy/verdict/cmd/verdict/preflight"
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/ipvsctl"
 	"github.com/verdict-proxy/verdict/nft"
+	"github.com/verdict-proxy/verdict/nft/contents"
 	"github.com/verdict-proxy/verdict/nft/inspect"
 	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
@@ -75,6 +77,23 @@ func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error)
 		k.open = append(k.open, func() error { k.balancer.Close(); return nil })
 	}
 	return k, err
+}
+
+// fastPath says which connections of a Service take the fast path; "": of all Services. Without a dataplane, it names no ports.
+func (k *kernelSide) fastPath(s *config.Settings, plane *dataplane.Dataplane, service string) (f socket.FastPath) {
+	if s.FastPath != config.FastPathServices {
+		return f
+	}
+	if f = (socket.FastPath{After: s.FastPathAfter, NoEffect: k.slowPath()}); plane == nil {
+		return f
+	}
+	plane.EachOnRules(func(id contents.PortID, why string) bool {
+		if service == "" || strings.HasPrefix(id.Name, service+":") {
+			f.OnRules = append(f.OnRules, socket.OnRules{Port: id.Name, Family: id.Family.Version(), Why: why})
+		}
+		return len(f.OnRules) < socket.MaxOnRules
+	})
+	return f
 }
 
 // mendRules undoes changes of the rules before the API server is asked, because they may keep its answers away.
@@ -146,8 +165,8 @@ func (o *observers) scrapeKernel(k *kernelSide, p *passing) error {
 			return inspect.Counters(kernel.Options{}, within, nil)
 		},
 		Room:    func() (conntrack.Room, error) { return conntrack.ReadRoom(procRoot) },
-		Passing: p.latest,
-		Most:    o.settings.CountedFrontends, Log: o.log, Now: time.Now,
+		Passing: p.latest, FastPath: func() socket.FastPath { return k.fastPath(o.inForce.Load(), nil, "") },
+		Most: o.settings.CountedFrontends, Log: o.log, Now: time.Now,
 	}
 	if k.balancer != nil {
 		options.Servers = func(within time.Duration) ([]ipvsctl.Status, error) {

@@ -167,15 +167,16 @@ func (r *reading) row(w conntrack.Way) (row socket.Passing, ok bool) {
 
 // sum adds up the connections of each service port.
 func (r *reading) sum() []socket.Passing {
-	sums := map[socket.Passing]int{}
+	sums := map[socket.Passing]conntrack.Load{}
 	for w, load := range r.ways {
 		if row, ok := r.row(w); ok && load.Active > 0 {
-			sums[row] += load.Active
+			was := sums[row]
+			sums[row] = conntrack.Load{Active: was.Active + load.Active, FastPath: was.FastPath + load.FastPath}
 		}
 	}
 	rows := make([]socket.Passing, 0, len(sums))
 	for row, n := range sums {
-		row.Open = n
+		row.Open, row.FastPath = n.Active, n.FastPath
 		rows = append(rows, row)
 	}
 	slices.SortFunc(rows, func(a, b socket.Passing) int {

@@ -26,7 +26,7 @@ func newExplainer(k kernel, q question) *explainer {
 	p := &path{kernel: k, q: q, Explanation: &Explanation{
 		Source: q.src, SourcePort: q.srcPort, Destination: q.dst, Protocol: protocolName(q.protocol),
 	}}
-	return &explainer{path: p, owner: owner{p}, strangers: strangers{path: p}, choice: choice{path: p}}
+	return &explainer{path: p, owner: owner{path: p}, strangers: strangers{path: p}, choice: choice{path: p}}
 }
 
 // translated says which endpoint gets the packet.
@@ -61,6 +61,9 @@ func (x *explainer) translated(p *inspect.Pick) error {
 	}
 	if x.stoppedByOthers(append(hooks, "postrouting")) {
 		return nil
+	}
+	if err := x.fastPath(hooks); err != nil {
+		return err
 	}
 	return x.masquerading(ends, false)
 }

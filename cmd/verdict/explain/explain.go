@@ -98,6 +98,9 @@ func (x *explainer) existing(f *conntrack.FoundFlow) {
 	x.Verdict.Existing = true
 	if f.Translated {
 		x.add("flow", fmt.Sprintf("This flow exists. Its packets go to %s, whatever the rules say.", f.ReplySrc), flowText(f))
+		if f.FastPath {
+			x.add(fastPath, "It is on the fast path: its packets skip the rules of this node.")
+		}
 		x.Verdict.Outcome, x.Verdict.Endpoints = Served, append(x.Verdict.Endpoints, f.ReplySrc)
 		return
 	}
@@ -120,6 +123,9 @@ func flowText(f *conntrack.FoundFlow) string {
 	}
 	if !f.Answered {
 		words = append(words, "[UNREPLIED]")
+	}
+	if f.FastPath {
+		return strings.Join(append(words, "[OFFLOAD]"), " ")
 	}
 	return strings.Join(append(words, "ends in "+f.Timeout.Truncate(time.Second).String()), " ")
 }

@@ -10,13 +10,16 @@ import (
 )
 
 // owner finds the Service port that has the destination as a frontend.
-type owner struct{ *path }
+type owner struct {
+	*path
+	nodePort bool // it is one
+}
 
 // belongs notes a frontend and the Service port that it belongs to.
 func (x *owner) belongs(l inspect.Look) {
 	x.Service = l.Label
 	kind, evidence := "a frontend", []string{x.element(l)}
-	if l.Set.HasNodePorts() {
+	if x.nodePort = l.Set.HasNodePorts(); x.nodePort {
 		kind = "a node port"
 		evidence = append(evidence, x.element(inspect.Look{Set: program.NodePortAddresses, Element: x.packet.Dst.String()}))
 	}
@@ -82,6 +85,36 @@ func (x *owner) noFrontend() error {
 		return nil
 	}
 	x.add("frontend", fmt.Sprintf("%s %s is %s of a Service that does not have this port.", text, x.packet.Dst, kinds[l.Set]), x.element(l))
+	return nil
+}
+
+// fastPath is the topic.
+const fastPath = "fast path"
+
+// fastPath says whether the packets of a connection that is served will skip the rules. It says nothing if --fast-path is off.
+func (x *owner) fastPath(hooks []string) error {
+	after, by, err := x.Offered(x.packet, x.nodePort)
+	if err != nil {
+		return err
+	}
+	service, _, _ := strings.Cut(x.Service, ":")
+	known, err := x.FastPath(service)
+	why := known.Reasons()(x.Service, x.q.family().Version())
+	switch {
+	case after == 0 && known.After == 0:
+		return nil
+	case why != "":
+	case !slices.Contains(hooks, "forward"):
+		why = "this node itself is one of its ends, and only packets that it forwards can skip them"
+	case by.Found:
+		x.add(fastPath, fmt.Sprintf("After %d packets, packets of the connection skip the rules of this node.", after), x.element(by))
+		return nil
+	case err != nil:
+		why = "the tables do not offer it to the fast path; the daemon knows why, and does not answer"
+	default:
+		why = "the tables do not offer it to the fast path yet"
+	}
+	x.add(fastPath, "The connection stays on the rules: "+why+".")
 	return nil
 }
 

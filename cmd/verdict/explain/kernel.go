@@ -40,6 +40,10 @@ type kernel interface {
 	LeftOut(service string) ([]socket.Endpoint, error)
 	// Problems are those that the daemon has of a Service (namespace/name).
 	Problems(service string) ([]socket.Problem, error)
+	// Offered says after how many packets a connection takes the fast path, and what offers it.
+	Offered(p inspect.Packet, nodePort bool) (uint32, inspect.Look, error)
+	// FastPath asks the daemon which connections of a Service (namespace/name) stay on the rules.
+	FastPath(service string) (socket.FastPath, error)
 	// Draining asks the daemon whether the node drains.
 	Draining() (bool, error)
 	// Legacy lists the tables of iptables-legacy, whose rules cannot be read here.
@@ -77,6 +81,10 @@ func (*live) LeftOut(service string) ([]socket.Endpoint, error) {
 
 func (*live) Problems(service string) ([]socket.Problem, error) {
 	return socket.NewClient().Problems(service)
+}
+
+func (*live) FastPath(service string) (socket.FastPath, error) {
+	return socket.NewClient().FastPath(service)
 }
 
 func (*live) Draining() (bool, error) {

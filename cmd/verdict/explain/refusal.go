@@ -173,6 +173,9 @@ func (x *explainer) balanced(l inspect.Look, hooks []string) error {
 	if x.stoppedByOthers(append(hooks, "postrouting")) {
 		return nil
 	}
+	if err := x.fastPath(hooks); err != nil {
+		return err
+	}
 	return x.masquerading(takes, true)
 }
 

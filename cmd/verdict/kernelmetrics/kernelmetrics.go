@@ -29,6 +29,7 @@ type Options struct {
 	Servers  func(within time.Duration) ([]ipvsctl.Status, error) // the virtual servers of Verdict; nil: there are none
 	Room     func() (conntrack.Room, error)                       // of the table of connections
 	Passing  func() ([]socket.Passing, error)                     // open connections, as of a while ago
+	FastPath func() socket.FastPath                               // without ports
 	// Most is how many frontends the node may have; with more, Traffic and Servers are not called. 0: never call them.
 	Most int
 	Log  *slog.Logger
@@ -81,6 +82,11 @@ var (
 	openDesc = describe("verdict_service_open_connections",
 		"Open connections of a service port through this node, by who the client is (outside, pod, node) and where the endpoint is (here, elsewhere).",
 		"namespace", "service", "port", "client", "endpoint")
+	fastDesc = describe("verdict_fast_path",
+		"1: connections of Services may take the fast path. 0: --fast-path=services has no effect, for a reason. Missing: --fast-path is off.", "reason")
+	onFastDesc = describe("verdict_service_fast_path_connections",
+		"Those of the open connections whose packets skip the rules of this node. Missing: --fast-path is off.",
+		"namespace", "service", "port", "client", "endpoint")
 	countedDesc = describe("verdict_service_connections_shown",
 		"1: connections of service ports are shown. 0: the node has more frontends than --max-counted-frontends, or reading failed.")
 	serversDesc = describe("verdict_ipvs_virtual_servers", "Virtual servers of Verdict in IPVS.")
@@ -97,7 +103,7 @@ var (
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, each := range []*prometheus.Desc{
 		elementsDesc, roomDesc, entriesDesc, sizeDesc, connectionsDesc, refusedDesc, openDesc, countedDesc, serversDesc, activeDesc, failuresDesc,
-		trackedDesc, limitDesc, droppedDesc,
+		trackedDesc, limitDesc, droppedDesc, fastDesc, onFastDesc,
 	} {
 		to <- each
 	}
@@ -188,24 +194,36 @@ func (c *Collector) room(s *scrape, now time.Time) {
 	s.counter(droppedDesc, float64(r.Dropped), "dropped")
 }
 
-// passing shows the open connections: of each service port, or of all together if there are too many.
+// passing shows the open connections and those on the fast path: of each service port, or of all together if there are too many.
 func (c *Collector) passing(s *scrape, now time.Time, each bool) {
+	fast := c.options.FastPath()
+	if fast.After > 0 {
+		on := 0.0
+		if fast.On() {
+			on = 1
+		}
+		s.gauge(fastDesc, on, fast.NoEffect)
+	}
 	rows, err := c.options.Passing()
 	if err != nil {
 		c.failed("open connections", now, err)
 		return
 	}
-	sums := map[socket.Passing]int{}
+	sums := map[socket.Passing]socket.Passing{}
 	for _, row := range rows {
-		n := row.Open
-		if row.Open = 0; !each {
-			row.Service = ""
+		of := socket.Passing{Service: row.Service, Client: row.Client, Endpoint: row.Endpoint}
+		if !each {
+			of.Service = ""
 		}
-		sums[row] += n
+		was := sums[of]
+		sums[of] = socket.Passing{Open: was.Open + row.Open, FastPath: was.FastPath + row.FastPath}
 	}
 	for row, n := range sums {
 		namespace, service, port := splitName(row.Service)
-		s.gauge(openDesc, float64(n), namespace, service, port, row.Client, row.Endpoint)
+		s.gauge(openDesc, float64(n.Open), namespace, service, port, row.Client, row.Endpoint)
+		if fast.On() {
+			s.gauge(onFastDesc, float64(n.FastPath), namespace, service, port, row.Client, row.Endpoint)
+		}
 	}
 }
 

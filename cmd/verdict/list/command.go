@@ -83,6 +83,8 @@ daemon, so it works when the daemon is down. It needs CAP_NET_ADMIN (root) in th
                 source-ranges       loadBalancerSourceRanges apply
                 node-port           a virtual server for a node port, at one address of the node
                 no-virtual-server   IPVS should serve this frontend, but does not have it
+                on-the-rules (WHY)  with --fast-path=services: its connections do not take the fast path; the daemon
+                                    knows that, and says it if it runs
   Weight        nft: the number of slots in the pool that lead to the endpoint, which is its share
                 ipvs: the weight
                 0: the endpoint gets no new connections; it is gone or drains, and old connections continue: "leaving"

@@ -33,6 +33,13 @@ func (o *options) write(out io.Writer, what any) error {
 		if n := socket.Stranded(what.Open); n > 0 {
 			fmt.Fprintf(w, "Through this node, clients outside have %s to endpoints on other nodes\n", state.Plural(n, "open connection"))
 		}
+		if what.FastPath.On() && len(what.Open) > 0 {
+			open := 0
+			for i := range what.Open {
+				open += what.Open[i].Open
+			}
+			fmt.Fprintf(w, "On the fast path: %d of %s\n", socket.OnFastPath(what.Open), state.Plural(open, "open connection"))
+		}
 	}
 	return w.Flush()
 }
@@ -163,6 +170,7 @@ func marks(fe *snapshot.Frontend, wide bool) string {
 	add(fe.Refusal != "" || fe.Missing, troubles(fe))
 	add(fe.SourceRanges, "source-ranges")
 	add(fe.NodePort && fe.Address.IsValid(), "node-port")
+	add(fe.OnRules != "", "on-the-rules ("+fe.OnRules+")")
 	add(wide, fmt.Sprintf("connections=%d refused=%d", fe.Connections, fe.Refused))
 	if fe.Rate != nil {
 		add(true, fmt.Sprintf("%.1f/s", *fe.Rate))

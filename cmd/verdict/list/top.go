@@ -29,6 +29,7 @@ the daemon does.
   Conn/s      new connections per second, of all frontends of a service port together
   Refused/s   connections that were refused or dropped because no endpoint can take them
   Total       connections since the frontends were written
+  Fast path   open connections whose packets skip the rules of this node, as of the same time; only with --fast-path=services
   Stranded    open connections of clients outside to endpoints on other nodes: they die with this node. The daemon counts
               them, at most every 15 seconds
 
@@ -53,8 +54,8 @@ type top struct {
 	opened *conntrack.Opened // connections since then, by endpoint; nil: rows are Services
 	rows   []topRow
 	daemon []string
-	// unknown: the daemon does not say which connections are open
-	unknown bool
+	// unknown: the daemon does not say which connections are open; fast: some may take the fast path
+	unknown, fast bool
 }
 
 // topRow is a service port, or an endpoint of one.
@@ -186,6 +187,10 @@ func (t *top) measure() error {
 		if t.unknown = err != nil; err != nil && !errors.Is(err, socket.ErrNotRunning) {
 			t.daemon = append(t.daemon, "open connections are not shown: "+err.Error())
 		}
+		f, _ := client.FastPath("") // without the daemon, nobody counts
+		if t.fast = f.On(); f.Idle() != "" {
+			t.daemon = append(t.daemon, f.Idle())
+		}
 		for _, p := range rows {
 			open[p.Service] = append(open[p.Service], p)
 		}
@@ -240,14 +245,17 @@ func (t *top) write(out io.Writer, rows []topRow, width int) error {
 	for i := range rows {
 		widest = max(widest, len(rows[i].Endpoint))
 	}
-	if t.ends {
+	switch {
+	case t.ends:
 		others = widest + 23
+	case t.fast:
+		others += 10
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
 	if t.ends {
 		fmt.Fprintf(w, "Service\tEndpoint\t%10s\tCounted by\n", "Conn/s")
 	} else {
-		fmt.Fprintf(w, "Service\t%10s\t%10s\t%12s\t%9s\n", "Conn/s", "Refused/s", "Total", "Stranded")
+		fmt.Fprintf(w, "Service\t%10s\t%10s\t%12s\t%s%9s\n", "Conn/s", "Refused/s", "Total", t.onFastPath("Fast path"), "Stranded")
 	}
 	for i := range rows {
 		r := &rows[i]
@@ -263,9 +271,18 @@ func (t *top) write(out io.Writer, rows []topRow, width int) error {
 		if t.unknown {
 			stranded = "-"
 		}
-		fmt.Fprintf(w, "%s\t%10.1f\t%10.1f\t%12d\t%9s\n", name, r.Rate, r.Refused, r.Total, stranded)
+		fast := t.onFastPath(strconv.Itoa(socket.OnFastPath(r.Open)))
+		fmt.Fprintf(w, "%s\t%10.1f\t%10.1f\t%12d\t%s%9s\n", name, r.Rate, r.Refused, r.Total, fast, stranded)
 	}
 	return w.Flush()
+}
+
+// onFastPath is a cell of the column for the fast path; "": there is none.
+func (t *top) onFastPath(text string) string {
+	if !t.fast {
+		return ""
+	}
+	return fmt.Sprintf("%9s\t", text)
 }
 
 // daemonLines describe the daemon.

@@ -164,6 +164,7 @@ func (t *Table) complete(q *Query) {
 	}
 	client := socket.NewClient()
 	t.noteOutliers(client)
+	t.noteFastPath(client)
 	if !q.Uncounted {
 		t.Open, _ = client.Passing(socket.PassingPeriod) // the kernel alone suffices
 	}

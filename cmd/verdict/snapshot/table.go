@@ -23,6 +23,8 @@ type Table struct {
 	// Open are the open connections of service ports; none if the daemon does not answer.
 	Open  []socket.Passing `json:"open,omitempty"`
 	Notes []string         `json:"notes,omitempty"` // what could not be read
+	// FastPath says after how many packets connections skip the rules; Frontend.OnRules names those that do not.
+	FastPath socket.FastPath `json:"fastPath,omitzero"`
 }
 
 // Frontend is where clients connect, in one engine.
@@ -49,6 +51,8 @@ type Frontend struct {
 	OutsideOnly  bool   `json:"refusalOutsideOnly,omitempty"`
 	SourceRanges bool   `json:"sourceRanges,omitempty"`
 	Missing      bool   `json:"noVirtualServer,omitempty"`
+	// OnRules is why its connections stay on the rules, although --fast-path=services is set; "": they need not, or nobody knows why.
+	OnRules string `json:"onRules,omitempty"`
 
 	// Connections and Refused count new connections since the frontend was written. The rates are per second; nil: not
 	// counted.

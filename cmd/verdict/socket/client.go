@@ -142,6 +142,11 @@ func (c *Client) Passing(within time.Duration) ([]Passing, error) {
 	return send[[]Passing](c, http.MethodGet, pathPassing, url.Values{"within": {within.String()}}, time.Minute)
 }
 
+// FastPath asks which connections of a Service (namespace/name) take the fast path; "": of all Services.
+func (c *Client) FastPath(service string) (FastPath, error) {
+	return ask[FastPath](c, pathFastPath, url.Values{"service": {service}})
+}
+
 // request has the daemon do something, and returns what it did not do.
 func request(c *Client, path string, query url.Values, timeout time.Duration) error {
 	answer, err := send[done](c, http.MethodPost, path, query, timeout)

@@ -41,6 +41,9 @@ type Daemon struct {
 	End func() (int, error)
 	// Passing counts open connections, at most some time ago.
 	Passing func(within time.Duration) ([]Passing, error)
+	// FastPath says which connections of a Service (namespace/name) take the fast path; "": of all Services, as far as they have room
+	// in an answer. Nil: none do.
+	FastPath func(service string) FastPath
 }
 
 // Watcher knows endpoints that do not answer, fail their checks, or are backups. Lists are sorted by

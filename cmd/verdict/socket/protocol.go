@@ -23,6 +23,7 @@ const (
 	pathServices  = "/v1/services"
 	pathOutliers  = "/v1/outliers"
 	pathPassing   = "/v1/passing"
+	pathFastPath  = "/v1/fastpath"
 	pathLeave     = "/v1/leave"  // POST
 	pathEnd       = "/v1/end"    // POST
 	pathReload    = "/v1/reload" // POST
@@ -99,6 +100,7 @@ type Passing struct {
 	Client   string `json:"client"`   // ClientOutside, ClientPod or ClientNode
 	Endpoint string `json:"endpoint"` // EndpointHere or EndpointElsewhere
 	Open     int    `json:"open"`
+	FastPath int    `json:"fastPath,omitempty"` // of them: their packets skip the rules
 }
 
 // Who the client of a connection is, and where its endpoint is.

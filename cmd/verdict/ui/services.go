@@ -30,6 +30,8 @@ type service struct {
 	Problems      []socket.Problem `json:"problems"`
 	Loads         []snapshot.Load  `json:"loads"`
 	Seconds       float64          `json:"seconds"`
+	// FastPath counts the connections on the fast path by service port; nil: none take it.
+	FastPath map[string]int `json:"fastPathConnections,omitempty"`
 }
 
 // The page shows so many frontends and endpoints of a Service.
@@ -70,6 +72,14 @@ func (p *page) readService(name string) (any, error) {
 	for i := range reading.Loads {
 		if strings.HasPrefix(reading.Loads[i].Service, name+":") {
 			out.Loads = append(out.Loads, reading.Loads[i])
+		}
+	}
+	if f := p.fastPath(); f.On() {
+		out.FastPath = map[string]int{}
+		open, _ := p.Daemon.Passing(socket.PassingPeriod) // the overview shows the error
+		for i := range out.Loads {
+			of := out.Loads[i].Service
+			out.FastPath[of] = socket.OnFastPath(slices.DeleteFunc(slices.Clone(open), func(p socket.Passing) bool { return p.Service != of }))
 		}
 	}
 	return out, nil

@@ -30,7 +30,7 @@ function put(id, ...children) {
 
 // rows fills the body of a table. On a narrow screen, each cell shows the head of its column.
 function rows(id, list, empty) {
-  const heads = [...$(id).parentNode.querySelectorAll("th")].map(h => h.textContent);
+  const heads = [...$(id).parentNode.querySelectorAll("th:not([hidden])")].map(h => h.textContent);
   for (const row of list) if (row.children.length === heads.length) heads.forEach((h, i) => row.children[i].dataset.head = h);
   put(id, ...(list.length ? list : [el("tr", {}, el("td", {colspan: heads.length, class: "dim"}, empty))]));
 }
@@ -80,9 +80,12 @@ async function showOverview(signal) {
     figure(rate(o.rates.connectionsPerSecond, o.rates.seconds), "connections/s"),
     figure(rate(o.rates.refusedPerSecond, o.rates.seconds), "refused/s", o.rates.refusedPerSecond > 0),
     figure(count(o.strandedConnections), `open ${o.strandedConnections === 1 ? "connection" : "connections"} from outside to other nodes`),
+    ...(o.fastPath && !o.fastPath.noEffect ? [figure(count(o.fastPathConnections || 0), "open on the fast path")] : []),
     figure(count(o.passes), o.passes === 1 ? "pass" : "passes"));
   const notes = (o.concerns || []).slice(0, 5).map(concern);
   if (o.rates.error) notes.unshift(el("p", {class: "note bad"}, "Rates cannot be read: " + o.rates.error));
+  if (o.fastPath && o.fastPath.noEffect)
+    notes.push(el("p", {class: "note"}, "--fast-path=services has no effect; all connections stay on the rules: " + o.fastPath.noEffect));
   if (o.concernCount > 5) notes.push(el("p", {}, el("a", {href: first}, `and ${count(o.concernCount - 5)} more`)));
   put("problems", ...(notes.length ? [el("h2", {}, "To look at"), ...notes] : []));
   const state = `${o.line}. Up ${ago((now - Date.parse(o.started)) / 1000)}, version ${o.version}`;
@@ -139,11 +142,15 @@ async function showService(signal) {
   const notes = (s.problems || []).map(problem);
   if (s.unsure) notes.push(el("p", {class: "note"}, "A change of this Service waits, or the latest pass failed: the kernel may have something else."));
   if (s.moreFrontends) notes.push(el("p", {class: "note"}, `${s.moreFrontends} more frontends are not shown: verdict list ${s.service}`));
+  const kept = s.kernel.frontends.filter(f => f.onRules).map(f => `${f.service} stays on the rules: ${f.onRules}`);
+  notes.push(...[...new Set(kept)].map(text => el("p", {class: "note"}, text)));
   put("service-notes", ...notes);
+  $("fast-path").hidden = !s.fastPathConnections;
   put("picture", Draw.service(s.kernel, troubled, $("picture").clientWidth));
   rows("loads", s.loads.sort((a, b) => a.service < b.service ? -1 : 1).map(l => el("tr", {}, el("td", {}, l.service),
     el("td", {class: "n"}, rate(l.connectionsPerSecond, s.seconds)), el("td", {class: "n"}, rate(l.refusedPerSecond, s.seconds)),
-    el("td", {class: "n"}, count(l.connectionsTotal)))), "The kernel counts no connections of this Service.");
+    el("td", {class: "n"}, count(l.connectionsTotal)),
+    ...(s.fastPathConnections ? [el("td", {class: "n"}, count(s.fastPathConnections[l.service] || 0))] : []))), "The kernel counts no connections of this Service.");
   const local = s.kernel.frontends.some(f => f.local);
   rows("endpoints", s.endpoints.map(e => el("tr", {}, el("td", {class: "mono"}, e.endpoint),
     el("td", {}, e.port.split(":")[1] || e.port), el("td", {}, e.node || ""), el("td", {class: endpointClass(e)}, endpointState(e, local)))),
