@@ -52,16 +52,16 @@ func TestCount(t *testing.T) {
 		"tcp 10.9.0.1:1002 10.96.0.12:80 10.0.0.1:80 ipvs")
 
 	want := map[Route]Load{
-		route(6, "10.96.0.10:80", "10.0.0.1:8080"):  {2, 5},
-		route(6, "10.96.0.10:80", "10.0.0.2:8080"):  {1, 0},
-		route(6, "10.96.0.11:80", "10.0.0.2:8080"):  {0, 1},
-		route(17, "10.96.0.10:53", "10.0.0.1:5353"): {1, 1},
-		route(132, "10.96.0.10:90", "10.0.0.1:90"):  {1, 1},
+		route(6, "10.96.0.10:80", "10.0.0.1:8080"):  {Active: 2, Inactive: 5},
+		route(6, "10.96.0.10:80", "10.0.0.2:8080"):  {Active: 1, Inactive: 0},
+		route(6, "10.96.0.11:80", "10.0.0.2:8080"):  {Active: 0, Inactive: 1},
+		route(17, "10.96.0.10:53", "10.0.0.1:5353"): {Active: 1, Inactive: 1},
+		route(132, "10.96.0.10:90", "10.0.0.1:90"):  {Active: 1, Inactive: 1},
 	}
 	if got := n.count(t, state.IPv4); !maps.Equal(got, want) {
 		t.Errorf("IPv4: counted %v, want %v", got, want)
 	}
-	want = map[Route]Load{route(6, "[fd00::10]:80", "[fd00:a::1]:8080"): {1, 0}}
+	want = map[Route]Load{route(6, "[fd00::10]:80", "[fd00:a::1]:8080"): {Active: 1, Inactive: 0}}
 	if got := n.count(t, state.IPv6); !maps.Equal(got, want) {
 		t.Errorf("IPv6: counted %v, want %v", got, want)
 	}
@@ -81,10 +81,10 @@ func TestCountWays(t *testing.T) {
 	n.add(t, "tcp 10.9.0.1:1001 10.0.0.9:80 10.0.0.9:80", "tcp 10.9.0.1:1002 10.96.0.12:80 10.0.0.1:80 ipvs")
 	last := func(client netip.Addr) uint8 { return client.As4()[3] }
 	web := route(6, "10.96.0.10:80", "10.0.0.1:8080")
-	want := map[Way]Load{{web, 1, false}: {1, 0}, {web, 2, false}: {1, 0}, {web, 2, true}: {1, 0}}
+	want := map[Way]Load{{web, 1, false}: {Active: 1, Inactive: 0}, {web, 2, false}: {Active: 1, Inactive: 0}, {web, 2, true}: {Active: 1, Inactive: 0}}
 	for _, ipvs := range []bool{false, true} {
 		if ipvs {
-			want[Way{route(6, "10.96.0.12:80", "10.0.0.1:80"), 1, false}] = Load{1, 0}
+			want[Way{route(6, "10.96.0.12:80", "10.0.0.1:80"), 1, false}] = Load{Active: 1}
 		}
 		got, err := CountWays(Options{NetNS: n.Fd()}, state.IPv4, ipvs, last)
 		if err != nil || !maps.Equal(got, want) {
@@ -117,7 +117,7 @@ func TestCountConnections(t *testing.T) {
 		return nil
 	})
 	conns[0].Close() // waits for the other end
-	want := map[Route]Load{route(6, "10.96.0.10:80", "10.0.0.1:8080"): {2, 1}}
+	want := map[Route]Load{route(6, "10.96.0.10:80", "10.0.0.1:8080"): {Active: 2, Inactive: 1}}
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		got := n.count(t, state.IPv4)
 		if maps.Equal(got, want) {

@@ -79,9 +79,9 @@ func TestAnswers(t *testing.T) {
 	p := saying(t, answersTo(t, "IPv4"))
 	loads, err := Count(p.options(), state.IPv4)
 	want := map[Route]Load{
-		route(6, "10.96.0.10:80", "10.0.0.1:8080"):  {1, 1},
-		route(17, "10.96.0.10:53", "10.0.0.1:5353"): {1, 2},
-		route(132, "10.96.0.10:90", "10.0.0.1:90"):  {1, 0},
+		route(6, "10.96.0.10:80", "10.0.0.1:8080"):  {Active: 1, Inactive: 1},
+		route(17, "10.96.0.10:53", "10.0.0.1:5353"): {Active: 1, Inactive: 2},
+		route(132, "10.96.0.10:90", "10.0.0.1:90"):  {Active: 1, Inactive: 0},
 	}
 	if err != nil || !maps.Equal(loads, want) {
 		t.Errorf("counted %v, %v; want %v", loads, err, want)

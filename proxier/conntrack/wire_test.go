@@ -115,6 +115,28 @@ func TestEntry(t *testing.T) {
 	}
 }
 
+// TestFastPath: the kernel tells neither state nor timeout of a connection on the fast path, which is open all the same.
+func TestFastPath(t *testing.T) {
+	var w nlmsg.Writer
+	proto := w.Nest(attrTupleOrig)
+	inner := w.Nest(tupleProto)
+	w.Uint8(protoNum, unix.IPPROTO_TCP)
+	w.Unnest(inner)
+	w.Unnest(proto)
+	before := len(w.Buf)
+	for status, want := range map[uint32]Load{
+		statusDNAT | statusAssured | statusOffload: {Active: 1, FastPath: 1}, statusDNAT | statusAssured: {Inactive: 1},
+	} {
+		var e entry
+		w.Buf = w.Buf[:before]
+		w.Uint32(attrStatus, status)
+		e.parse(nlmsg.NewAttributes(w.Buf))
+		if got := (Load{}).with(&e); got != want || e.found().FastPath != (want.FastPath > 0) || e.found().State != map[bool]string{true: "", false: "NONE"}[want.FastPath > 0] {
+			t.Errorf("status %#x: %+v, %+v, want %+v", status, got, e.found(), want)
+		}
+	}
+}
+
 // TestICMP: what a flow of ICMP has instead of ports is not taken for its protocol.
 func TestICMP(t *testing.T) {
 	var w nlmsg.Writer

@@ -250,7 +250,9 @@ func (d *Dataplane) noteSlowPath(id contents.PortID, why string) {
 	d.slow.Store(id, why)
 }
 
-// EachOnRules names the ports of which no connection takes the fast path, and why, until it is told to stop. Any goroutine may call it.
-func (d *Dataplane) EachOnRules(each func(id contents.PortID, why string) bool) {
-	d.slow.Range(func(id, why any) bool { return each(id.(contents.PortID), why.(string)) })
+// EachOnRules names the ports of which no connection takes the fast path, and why. Any goroutine may call it.
+func (d *Dataplane) EachOnRules(each func(id contents.PortID, why string)) {
+	for id, why := range d.slow.Range {
+		each(id.(contents.PortID), why.(string))
+	}
 }

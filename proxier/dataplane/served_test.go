@@ -88,3 +88,28 @@ func TestCountOf(t *testing.T) {
 		}
 	}
 }
+
+// TestOnRules: the dataplane names the ports that stay on the rules while others need not, until they are gone or the option is off.
+func TestOnRules(t *testing.T) {
+	d := New(Options{Ruleset: inMemory()})
+	named := func() (list []string) {
+		d.EachOnRules(func(id contents.PortID, why string) { list = append(list, id.Name+": "+why) })
+		return list
+	}
+	kept, offered := stickyPlan(1, 0), stickyPlan(2, 0)
+	kept.Ports[0].SlowPath = "why"
+	for _, tt := range []struct {
+		after uint32
+		want  string
+	}{{0, ""}, {20, "default/svc-1:http: why"}, {0, ""}, {20, "default/svc-1:http: why"}} {
+		d.SetEnvironment(Environment{Globals: Globals{FastPath: tt.after}})
+		d.Set(kept)
+		d.Set(offered)
+		if got := strings.Join(named(), ", "); got != tt.want {
+			t.Errorf("after %d packets: %q, want %q", tt.after, got, tt.want)
+		}
+	}
+	if d.Delete(kept.Name); len(named()) > 0 {
+		t.Errorf("it is gone, but: %q", named())
+	}
+}

@@ -87,11 +87,10 @@ func (k *kernelSide) fastPath(s *config.Settings, plane *dataplane.Dataplane, se
 	if f = (socket.FastPath{After: s.FastPathAfter, NoEffect: k.slowPath()}); plane == nil {
 		return f
 	}
-	plane.EachOnRules(func(id contents.PortID, why string) bool {
+	plane.EachOnRules(func(id contents.PortID, why string) {
 		if service == "" || strings.HasPrefix(id.Name, service+":") {
 			f.OnRules = append(f.OnRules, socket.OnRules{Port: id.Name, Family: id.Family.Version(), Why: why})
 		}
-		return len(f.OnRules) < socket.MaxOnRules
 	})
 	return f
 }

@@ -180,9 +180,11 @@ type imagined struct {
 	*inspect.Tables
 	cluster *oracle.Cluster
 	tables  *memkernel.NFTables
+	fast    socket.FastPath // as the daemon says
+	deaf    error           // of the daemon
 }
 
-func newImagined(t *testing.T, c *oracle.Cluster) *imagined {
+func newImagined(t *testing.T, c *oracle.Cluster, change ...func(*config.Settings)) *imagined {
 	t.Helper()
 	s := config.Default()
 	s.NodeName, s.MinSyncPeriod, s.DetectLocalMode = c.Node, 0, config.DetectClusterCIDR
@@ -191,6 +193,9 @@ func newImagined(t *testing.T, c *oracle.Cluster) *imagined {
 	}
 	for _, r := range c.LoadBalancerCIDRs {
 		s.LoadBalancerCIDRs = append(s.LoadBalancerCIDRs, r.String())
+	}
+	for _, set := range change {
+		set(&s)
 	}
 	rules := &memkernel.NFTables{}
 	e, err := nft.New(rules, nft.Options{})
@@ -227,6 +232,8 @@ func (k *imagined) Route(to netip.Addr) (route, error) {
 func (*imagined) Flows(conntrack.Query) ([]conntrack.FoundFlow, error) { return nil, nil }
 
 func (*imagined) Server(ipvsctl.Key) (s ipvsctl.Status, found bool, err error) { return s, false, nil }
+
+func (k *imagined) FastPath(string) (socket.FastPath, error) { return k.fast, k.deaf }
 
 func (*imagined) Draining() (bool, error) { return false, nil }
 

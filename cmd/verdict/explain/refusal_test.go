@@ -24,6 +24,12 @@ func (director) Walk(string, string, inspect.Packet) (inspect.Passage, error) {
 	return inspect.Passage{}, nil
 }
 
+func (director) Offered(inspect.Packet, bool) (after uint32, by inspect.Look, err error) {
+	return 0, by, nil
+}
+
+func (director) FastPath(string) (f socket.FastPath, err error) { return f, nil }
+
 func (director) Problems(string) ([]socket.Problem, error) { return nil, nil }
 
 // TestFullRealServers: IPVS gives no connection to a real server that has as many as its limit (ipvsadm -x) allows.

@@ -29,6 +29,7 @@ type kernel struct {
 	virtual   []ipvsctl.Status
 	routed    []inspect.FrontendStatus
 	open      []socket.Passing
+	fast      socket.FastPath
 	servers   int // how often virtual servers were read
 	err       error
 	read      int
@@ -57,8 +58,8 @@ func (k *kernel) collector(most int) *Collector {
 		Room: func() (conntrack.Room, error) {
 			return conntrack.Room{Entries: 9, Limit: 10, Dropped: 4, Evicted: 6}, k.err
 		},
-		Passing: func() ([]socket.Passing, error) { return k.open, k.err },
-		Most:    most, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return k.now },
+		Passing: func() ([]socket.Passing, error) { return k.open, k.err }, FastPath: func() socket.FastPath { return k.fast },
+		Most: most, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return k.now },
 	})
 }
 
@@ -187,7 +188,7 @@ func TestVirtualServers(t *testing.T) {
 // TestLint: names and help texts are as Prometheus wants them. Every metric has a series, because only those are checked.
 func TestLint(t *testing.T) {
 	k := &kernel{traffic: []inspect.FrontendStatus{at(program.Services, "a", "shop/web:http", 1), at(program.NoEndpoints, "b", "shop/old:80", 4)},
-		open: []socket.Passing{{Service: "shop/web:http", Client: "pod", Endpoint: "here", Open: 1}}}
+		open: []socket.Passing{{Service: "shop/web:http", Client: "pod", Endpoint: "here", Open: 1}}, fast: socket.FastPath{After: 20}}
 	c, registry := k.collector(10), prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
 	problems, err := testutil.GatherAndLint(registry)
@@ -270,6 +271,31 @@ func TestOpen(t *testing.T) {
 		verdict_service_open_connections{client="outside",endpoint="elsewhere",namespace="",port="",service=""} 12
 		verdict_service_open_connections{client="pod",endpoint="here",namespace="",port="",service=""} 1
 	`, "verdict_service_open_connections")
+}
+
+// TestFastPath: connections on the fast path are shown beside the open ones, and why there are none; nothing is if --fast-path is off.
+func TestFastPath(t *testing.T) {
+	k := &kernel{frontends: 2, open: []socket.Passing{
+		{Service: "shop/a:http", Client: "outside", Endpoint: "elsewhere", Open: 5, FastPath: 2},
+		{Service: "shop/b:http", Client: "outside", Endpoint: "elsewhere", Open: 7, FastPath: 1},
+	}}
+	c, names := k.collector(2), []string{"verdict_fast_path", "verdict_service_fast_path_connections"}
+	k.expect(t, c, "", names...)
+	k.fast.After = 20
+	k.expect(t, c, `# TYPE verdict_fast_path gauge
+		verdict_fast_path{reason=""} 1
+		# TYPE verdict_service_fast_path_connections gauge
+		verdict_service_fast_path_connections{client="outside",endpoint="elsewhere",namespace="shop",port="http",service="a"} 2
+		verdict_service_fast_path_connections{client="outside",endpoint="elsewhere",namespace="shop",port="http",service="b"} 1
+	`, names...)
+	k.frontends = 3
+	k.expect(t, c, `# TYPE verdict_service_fast_path_connections gauge
+		verdict_service_fast_path_connections{client="outside",endpoint="elsewhere",namespace="",port="",service=""} 3
+	`, names[1])
+	k.fast.NoEffect = "the kernel is old"
+	k.expect(t, c, `# TYPE verdict_fast_path gauge
+		verdict_fast_path{reason="the kernel is old"} 0
+	`, names...)
 }
 
 func TestSplitName(t *testing.T) {

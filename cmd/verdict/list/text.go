@@ -34,11 +34,7 @@ func (o *options) write(out io.Writer, what any) error {
 			fmt.Fprintf(w, "Through this node, clients outside have %s to endpoints on other nodes\n", state.Plural(n, "open connection"))
 		}
 		if what.FastPath.On() && len(what.Open) > 0 {
-			open := 0
-			for i := range what.Open {
-				open += what.Open[i].Open
-			}
-			fmt.Fprintf(w, "On the fast path: %d of %s\n", socket.OnFastPath(what.Open), state.Plural(open, "open connection"))
+			fmt.Fprintf(w, "On the fast path: %s\n", state.Plural(socket.OnFastPath(what.Open), "open connection"))
 		}
 	}
 	return w.Flush()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/e2e/fields"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -188,6 +189,28 @@ func TestText(t *testing.T) {
 		if diff := cmp.Diff(strings.Split(tt.want, "\n"), strings.Split(got, "\n")); diff != "" {
 			t.Errorf("%s (- want, + got):\n%s", tt.name, diff)
 		}
+	}
+}
+
+// TestFastPathText: with --fast-path=services, the flags say what stays on the rules, and the last line how many connections are on the
+// fast path.
+func TestFastPathText(t *testing.T) {
+	table := sampleTable(t, true)
+	table.Frontends, table.FastPath = table.Frontends[:2], socket.FastPath{After: 20}
+	table.Frontends[0].OnRules = "IPVS serves the port"
+	table.Open = []socket.Passing{{Service: "shop/web:http", Client: "pod", Open: 5, FastPath: 3}, {Service: "shop/web:http", Client: "outside", Open: 1, FastPath: 1}}
+	const want = `
+Prot LocalAddress:Port  Scheduler  Engine     Service    Flags
+  -> RemoteAddress:Port Weight     ActiveConn InActConn
+TCP  10.96.0.10:80      random     nft        shop/web:http on-the-rules (IPVS serves the port)
+  -> 10.0.1.2:8080      1          3          1
+  -> 10.0.1.7:8080      0          1          0          leaving: only open connections
+  -> 10.0.1.10:8080     2          0          0
+TCP  10.96.0.11:80      -          nft        shop/empty:http rejected
+On the fast path: 4 open connections
+`
+	if diff := cmp.Diff(want, text(t, table, options{})); diff != "" {
+		t.Error(diff)
 	}
 }
 

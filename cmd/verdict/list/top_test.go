@@ -8,6 +8,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/flags"
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
+	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 )
 
 func topRows() []topRow {
@@ -53,6 +54,29 @@ func TestTopScreen(t *testing.T) {
 			if len(line) > size[0] {
 				t.Errorf("%v: %d columns: %s", size, len(line), line)
 			}
+		}
+	}
+}
+
+// TestTopFastPath: the column is there only if connections may take the fast path, and the screen fits with it.
+func TestTopFastPath(t *testing.T) {
+	rows := topRows()
+	rows[0].Open = []socket.Passing{{Open: 5, FastPath: 3}, {Open: 2, FastPath: 2}}
+	rows = append(rows, topRow{Load: snapshot.Load{Service: strings.Repeat("long", 30)}})
+	o := top{interval: time.Second, sort: "connections", rows: rows}
+	if text := o.screen(80, 24); strings.Contains(text, "Fast path") {
+		t.Errorf("it is off, but:\n%s", text)
+	}
+	o.fast = true
+	text := o.screen(80, 24)
+	for _, want := range []string{"Fast path  Stranded\n", "132         5         0\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	for line := range strings.Lines(text) {
+		if len(strings.TrimSuffix(line, "\n")) > 80 {
+			t.Errorf("%d columns: %s", len(line), line)
 		}
 	}
 }

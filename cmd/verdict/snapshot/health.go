@@ -70,25 +70,16 @@ func noteOutlier(frontends []*Frontend, e *socket.Endpoint) {
 	}
 }
 
-// noteFastPath notes which frontends stay on the rules, and why. Without the daemon, nobody knows.
-func (t *Table) noteFastPath(d interface {
-	FastPath(service string) (socket.FastPath, error)
-}) {
-	f, err := d.FastPath("")
-	if err != nil || f.After == 0 {
-		return
-	}
+// noteFastPath notes which frontends stay on the rules, and why.
+func (t *Table) noteFastPath(f socket.FastPath) {
 	if why := f.Idle(); why != "" {
 		t.FastPath, t.Notes = f, append(t.Notes, why)
 		return
-	}
-	if len(f.OnRules) >= socket.MaxOnRules {
-		t.Notes = append(t.Notes, fmt.Sprintf("more than %d service ports stay on the rules, and not all of them are marked; "+
-			"verdict explain says it of each", socket.MaxOnRules-1))
 	}
 	reason := f.Reasons()
 	for i := range t.Frontends {
 		t.Frontends[i].OnRules = reason(t.Frontends[i].Service, t.Frontends[i].Family)
 	}
-	f.OnRules, t.FastPath = nil, f
+	f.OnRules = nil // the frontends have them
+	t.FastPath = f
 }

@@ -1,11 +1,13 @@
 package snapshot
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/nft/program"
 )
 
 // troubled is a daemon that knows a failing endpoint of each of many Services.
@@ -51,5 +53,41 @@ func TestManyOutliers(t *testing.T) {
 	n, notes := marked(t, all...)
 	if n != maxWatched || len(notes) != 1 || !strings.HasPrefix(notes[0], "endpoints of 50 more Services ") {
 		t.Errorf("all are listed: %d marked, %q", n, notes)
+	}
+}
+
+// TestFastPath: frontends that stay on the rules are marked, each family for itself. If all do, a note says it once; if --fast-path is off,
+// nothing mentions it.
+func TestFastPath(t *testing.T) {
+	long := "shop/" + strings.Repeat("long", 40) + ":http"
+	for name, tt := range map[string]struct {
+		fast        socket.FastPath
+		want, notes string
+	}{
+		"off": {},
+		"on": {fast: socket.FastPath{After: 20, OnRules: []socket.OnRules{
+			{Port: "shop/web:http", Family: "IPv6", Why: "w6"}, {Port: long, Family: "IPv4", Why: "of long"}, {Port: "shop/other:http", Family: "IPv4", Why: "x"},
+		}}, want: ",w6,of long"},
+		"no effect": {fast: socket.FastPath{After: 20, NoEffect: "the kernel is old"}, want: ",,",
+			notes: "--fast-path=services has no effect; all connections stay on the rules: the kernel is old"},
+	} {
+		tab := Table{Frontends: []Frontend{
+			{Service: "shop/web:http", Family: "IPv4"}, {Service: "shop/web:http", Family: "IPv6"}, {Service: program.Label(long), Family: "IPv4"},
+		}}
+		tab.noteFastPath(tt.fast)
+		var got []string
+		for _, fe := range tab.Frontends {
+			got = append(got, fe.OnRules)
+		}
+		if tt.want == "" {
+			tt.want = ",,"
+		}
+		if strings.Join(got, ",") != tt.want || strings.Join(tab.Notes, ",") != tt.notes || len(tab.FastPath.OnRules) > 0 {
+			t.Errorf("%s: marked %q, notes %q, %+v", name, got, tab.Notes, tab.FastPath)
+		}
+		text, err := json.Marshal(tab)
+		if mentions := strings.Contains(string(text), "astPath") || strings.Contains(string(text), "onRules"); err != nil || mentions != (tt.fast.After > 0) {
+			t.Errorf("%s: %v, JSON: %s", name, err, text)
+		}
 	}
 }

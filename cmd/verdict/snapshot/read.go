@@ -164,7 +164,8 @@ func (t *Table) complete(q *Query) {
 	}
 	client := socket.NewClient()
 	t.noteOutliers(client)
-	t.noteFastPath(client)
+	fast, _ := client.FastPath("") // without the daemon, nobody knows
+	t.noteFastPath(fast)
 	if !q.Uncounted {
 		t.Open, _ = client.Passing(socket.PassingPeriod) // the kernel alone suffices
 	}

@@ -41,8 +41,7 @@ type Daemon struct {
 	End func() (int, error)
 	// Passing counts open connections, at most some time ago.
 	Passing func(within time.Duration) ([]Passing, error)
-	// FastPath says which connections of a Service (namespace/name) take the fast path; "": of all Services, as far as they have room
-	// in an answer. Nil: none do.
+	// FastPath says which connections of a Service (namespace/name) take the fast path; "": of all Services.
 	FastPath func(service string) FastPath
 }
 

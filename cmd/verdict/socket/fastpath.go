@@ -15,9 +15,6 @@ type FastPath struct {
 	OnRules []OnRules `json:"onRules,omitempty"`
 }
 
-// MaxOnRules is how many an answer has at most.
-const MaxOnRules = 10000
-
 // OnRules is why the connections of a service port stay on the rules.
 type OnRules struct {
 	Port   string `json:"port"` // namespace/name:port
@@ -52,11 +49,4 @@ func OnFastPath(rows []Passing) (n int) {
 		n += rows[i].FastPath
 	}
 	return n
-}
-
-func (d *Daemon) fastPath(service string) (f FastPath) {
-	if d.FastPath != nil {
-		f = d.FastPath(service)
-	}
-	return f
 }

@@ -39,7 +39,7 @@ func Serve(ctx context.Context, l net.Listener, d *Daemon) error {
 	handle(pathNames, func(get func(string) string) (any, error) { return d.Names(get("begin"), maxServices), nil })
 	handle(pathServices, func(get func(string) string) (any, error) { return d.ServicesOf(get("endpoint")) })
 	handle(pathOutliers, func(func(string) string) (any, error) { return d.Outlying(), nil })
-	handle(pathFastPath, func(get func(string) string) (any, error) { return d.fastPath(get("service")), nil })
+	handle(pathFastPath, func(get func(string) string) (any, error) { return d.FastPath(get("service")), nil })
 	handle(pathPassing, func(get func(string) string) (any, error) {
 		within, err := time.ParseDuration(get("within"))
 		if err != nil {

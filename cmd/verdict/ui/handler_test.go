@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -194,7 +195,8 @@ func attentionPage() *page {
 		problem("Service", "down", state.FieldEndpoints), problem("EndpointSlice", "slice-1", "endpoints[0]"), problem("File", "web", "line 1"),
 	})
 	d := &socket.Daemon{Journal: journal, Store: store, Outliers: outliers, NodeName: "n1", Log: slog.New(slog.DiscardHandler)}
-	d.Passing = func(time.Duration) ([]socket.Passing, error) { return nil, nil }
+	d.Passing = func(time.Duration) ([]socket.Passing, error) { return []socket.Passing{{FastPath: 4}}, nil }
+	d.FastPath = func(string) socket.FastPath { return socket.FastPath{} }
 	return &page{reading: newLimit(), recent: newCache(), Options: Options{Log: d.Log, Daemon: d}}
 }
 
@@ -247,6 +249,24 @@ func TestAttention(t *testing.T) {
 	}
 	if !slices.Equal(concerns, want) || o.ProblemCount != 3 || o.OutlierCount != 3 || o.ConcernCount != 4 {
 		t.Errorf("%d problems, %d outliers, %d concerns %q, want %q", o.ProblemCount, o.OutlierCount, o.ConcernCount, concerns, want)
+	}
+}
+
+// TestFastPath: the page shows what is on the fast path, or why nothing is, and neither if the option is off.
+func TestFastPath(t *testing.T) {
+	for want, fast := range map[string]socket.FastPath{
+		"": {}, `"fastPathConnections":4`: {After: 20}, `"fastPathIdle":"--fast-path=services has no effect`: {After: 20, NoEffect: "why"},
+	} {
+		p := attentionPage()
+		p.Daemon.FastPath = func(string) socket.FastPath { return fast }
+		got, err := p.overview(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(got)
+		if n := strings.Count(string(text), "astPath"); err != nil || !strings.Contains(string(text), want) || (n > 0) != (want != "") {
+			t.Errorf("%+v: %s, %v", fast, text, err)
+		}
 	}
 }
 

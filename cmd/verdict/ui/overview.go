@@ -28,9 +28,9 @@ type overview struct {
 	Rates        rates     `json:"rates"`
 	// Stranded are open connections of clients outside to endpoints on other nodes.
 	Stranded int `json:"strandedConnections"`
-	// FastPath says whether connections take the fast path, and OnFastPath how many are on it.
-	FastPath   socket.FastPath `json:"fastPath,omitzero"`
-	OnFastPath int             `json:"fastPathConnections,omitempty"`
+	// OnFastPath are open connections on the fast path; nil: none take it. Idle: although they should.
+	OnFastPath *int   `json:"fastPathConnections,omitempty"`
+	Idle       string `json:"fastPathIdle,omitempty"`
 }
 
 // rates add up all Services.
@@ -69,21 +69,16 @@ func (p *page) overview(url.Values) (any, error) {
 			out.Rates.Refused += reading.Loads[i].Refused
 		}
 		open, err := p.Daemon.Passing(socket.PassingPeriod)
-		out.FastPath, out.OnFastPath = p.fastPath(), socket.OnFastPath(open)
+		fast := p.Daemon.FastPath("")
+		if n := socket.OnFastPath(open); fast.On() {
+			out.OnFastPath = &n
+		}
+		out.Idle = fast.Idle()
 		if out.Stranded = socket.Stranded(open); err != nil && out.Rates.Error == "" {
 			out.Rates.Error = err.Error()
 		}
 		return out, nil
 	})
-}
-
-// fastPath says whether connections take the fast path.
-func (p *page) fastPath() (f socket.FastPath) {
-	if p.Daemon.FastPath != nil {
-		f = p.Daemon.FastPath("")
-		f.OnRules = nil
-	}
-	return f
 }
 
 // concern is what needs attention of one Service, or of another object.

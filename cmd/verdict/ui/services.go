@@ -74,7 +74,7 @@ func (p *page) readService(name string) (any, error) {
 			out.Loads = append(out.Loads, reading.Loads[i])
 		}
 	}
-	if f := p.fastPath(); f.On() {
+	if f := p.Daemon.FastPath(name); f.On() {
 		out.FastPath = map[string]int{}
 		open, _ := p.Daemon.Passing(socket.PassingPeriod) // the overview shows the error
 		for i := range out.Loads {

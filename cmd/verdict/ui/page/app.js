@@ -80,12 +80,11 @@ async function showOverview(signal) {
     figure(rate(o.rates.connectionsPerSecond, o.rates.seconds), "connections/s"),
     figure(rate(o.rates.refusedPerSecond, o.rates.seconds), "refused/s", o.rates.refusedPerSecond > 0),
     figure(count(o.strandedConnections), `open ${o.strandedConnections === 1 ? "connection" : "connections"} from outside to other nodes`),
-    ...(o.fastPath && !o.fastPath.noEffect ? [figure(count(o.fastPathConnections || 0), "open on the fast path")] : []),
+    ...(o.fastPathConnections === undefined ? [] : [figure(count(o.fastPathConnections), "open on the fast path")]),
     figure(count(o.passes), o.passes === 1 ? "pass" : "passes"));
   const notes = (o.concerns || []).slice(0, 5).map(concern);
   if (o.rates.error) notes.unshift(el("p", {class: "note bad"}, "Rates cannot be read: " + o.rates.error));
-  if (o.fastPath && o.fastPath.noEffect)
-    notes.push(el("p", {class: "note"}, "--fast-path=services has no effect; all connections stay on the rules: " + o.fastPath.noEffect));
+  if (o.fastPathIdle) notes.push(el("p", {class: "note"}, o.fastPathIdle));
   if (o.concernCount > 5) notes.push(el("p", {}, el("a", {href: first}, `and ${count(o.concernCount - 5)} more`)));
   put("problems", ...(notes.length ? [el("h2", {}, "To look at"), ...notes] : []));
   const state = `${o.line}. Up ${ago((now - Date.parse(o.started)) / 1000)}, version ${o.version}`;
