@@ -266,6 +266,14 @@ bench-path: ## count the instructions of a packet of an established connection, 
 	set -eo pipefail; VERDICT_CONTROL_PLANE="$$(e2e/controlplane/build.sh kube-proxy)"; export VERDICT_CONTROL_PLANE; \
 		ICOUNT=1 TIMEOUT=2400 PASS_ENV=VERDICT_CONTROL_PLANE e2e/ipvskernel/test.sh ./e2e/takeover -- -test.run '^$$' -test.bench Established -test.benchtime 1x
 
+# The second run takes the time that the emulated processor needs.
+.PHONY: bench-fast-path
+bench-fast-path: ## count what long and short connections cost with and without the fast path, in the same kernel; write e2e/fast-path.svg (root, 25 minutes)
+	e2e/ipvskernel/setup.sh
+	set -eo pipefail; VERDICT_CONTROL_PLANE="$$(e2e/controlplane/build.sh kube-proxy)"; export VERDICT_CONTROL_PLANE TIMEOUT=2400; \
+		bench() { PASS_ENV="VERDICT_CONTROL_PLANE ICOUNT PLOT" e2e/ipvskernel/test.sh ./e2e/takeover -- -test.run '^$$' -test.bench FastPath -test.benchtime 1x; }; \
+		ICOUNT=1 PLOT=$(CURDIR)/e2e/fast-path.svg bench; bench
+
 .PHONY: lint
 lint: export CGO_ENABLED := 0
 lint: $(LINT) $(VULN) ## check formatting, vet, static analysis, import rules and known vulnerabilities (VULNDB, VULNCHECK=required)

@@ -4,7 +4,6 @@ package takeover
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -103,36 +102,45 @@ const quiet = `table inet quiet { chain in { type filter hook prerouting priorit
 // burst opens a flow to pod a, lets the pod drop what comes then, and returns the instructions of a packet.
 func (b *bed) burst(t testing.TB, p path, to netip.AddrPort) int {
 	t.Helper()
-	pod := b.At(t, "a")
-	var conn net.Conn
-	for {
-		c, err := b.At(t, p.place).DialContext(t.Context(), "udp", to.String())
-		lab.Must(t, err, c.SetDeadline(time.Now().Add(patience)))
-		answer := make([]byte, 1000)
-		var a lab.Answer
-		for range 2 { // the second packet finds an established flow
-			_, err = c.Write([]byte("?\n"))
-			n, errRead := c.Read(answer)
-			lab.Must(t, err, errRead, json.Unmarshal(answer[:n], &a))
-		}
-		if a.Pod == "a" {
-			conn = c
-			break
-		}
-		lab.Must(t, c.Close())
-	}
-	pod.Must(t, quiet, "nft", "-f", "-")
+	flow := b.flow(t, p, to, 2) // the second packet finds an established flow
+	defer func() { _ = flow.Close() }()
+	return b.packets(t, flow, b.At(t, "a"), quiet)
+}
+
+// packets returns the instructions of a packet of a flow, while a place drops its packets.
+func (b *bed) packets(t testing.TB, flow net.Conn, place *lab.Namespace, rules string) int {
+	t.Helper()
+	place.Must(t, rules, "nft", "-f", "-")
 	const bursts, packets = 40, 200
 	var took []time.Duration
 	for range bursts {
 		began := time.Now()
 		for range packets {
-			_, err := conn.Write([]byte("?\n"))
+			_, err := flow.Write([]byte("?\n"))
 			lab.Must(t, err)
 		}
 		took = append(took, time.Since(began))
 	}
-	_, err := pod.Command("nft", "delete", "table", "inet", "quiet")
-	lab.Must(t, errors.Join(err, conn.Close()))
+	place.Must(t, "", "nft", "delete", "table", "inet", "quiet")
 	return int(slices.Min(took)) / packets
+}
+
+// flow opens a UDP flow to pod a, with so many questions and answers.
+func (b *bed) flow(t testing.TB, p path, to netip.AddrPort, questions int) net.Conn {
+	t.Helper()
+	for {
+		c, err := b.At(t, p.place).DialContext(t.Context(), "udp", to.String())
+		lab.Must(t, err, c.SetDeadline(time.Now().Add(patience)))
+		answer := make([]byte, 1000)
+		var a lab.Answer
+		for range questions {
+			_, err = c.Write([]byte("?\n"))
+			n, errRead := c.Read(answer)
+			lab.Must(t, err, errRead, json.Unmarshal(answer[:n], &a))
+		}
+		if a.Pod == "a" {
+			return c
+		}
+		lab.Must(t, c.Close())
+	}
 }

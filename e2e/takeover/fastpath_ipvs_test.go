@@ -1,0 +1,147 @@
+//go:build ipvs
+
+package takeover
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/measure"
+)
+
+const fastPathRounds = 3
+
+// BenchmarkFastPath measures what the fast path gives to long connections, and what it costs short ones, beside the same node without
+// it and with kube-proxy, in turn. A figure is the least of all rounds. Under QEMU's -icount it is a number of instructions; without
+// it, the time that an emulated processor takes.
+func BenchmarkFastPath(b *testing.B) {
+	for b.Loop() {
+		n := newBed(b)
+		long, short := figures{}, figures{}
+		for range fastPathRounds {
+			upstream := n.kubeProxy(b, &mode{proxyMode: "nftables"})
+			n.round(b, "kube-proxy, nftables", long, short)
+			stop(b, upstream)
+			for _, fast := range []string{"off", "services"} {
+				verdict := n.verdict(b, &mode{flags: [][]string{{"--fast-path=" + fast}}}, 0)
+				if fast != "off" {
+					lab.Eventually(b, "the fast path has devices", func() error { return n.hasDevices() })
+				}
+				n.round(b, "Verdict, --fast-path="+fast, long, short)
+				stop(b, verdict)
+			}
+		}
+		unit := map[string]string{"": "nanoseconds", "1": "instructions"}[os.Getenv("ICOUNT")]
+		if file := os.Getenv("PLOT"); file != "" {
+			lab.Must(b, os.WriteFile(file, []byte(long.plot()), 0o644))
+		}
+		fmt.Print(long.table("a packet of a long connection, "+unit), "\n", short.table("a connection of 8 packets, "+unit))
+	}
+}
+
+func (b *bed) hasDevices() error {
+	text, err := b.Node.Command("nft", "list", "flowtables", "ip")
+	if err == nil && !strings.Contains(text, lab.OutsideLink) {
+		err = fmt.Errorf("the flowtable is %q", text)
+	}
+	return err
+}
+
+// round measures all paths once: "client" is what the client's side costs alone, since the node drops the packets as they come in.
+func (b *bed) round(t testing.TB, rules string, long, short figures) {
+	t.Helper()
+	for _, p := range paths() {
+		flow := b.flow(t, p, p.frontend(), 30)
+		whole := b.packets(t, flow, b.At(t, "a"), quiet)
+		client := b.packets(t, flow, b.Node, `table inet quiet { chain in { type filter hook ingress devices = { `+p.device()+` } priority -500; udp dport { 80, 30080 } drop; }; }`)
+		lab.Must(t, flow.Close())
+		long.note(rules, p, whole-client)
+		short.note(rules, p, b.connection(t, p))
+	}
+}
+
+// device is the one by which a client's packets reach the node.
+func (p path) device() string {
+	if p.place == lab.Outside {
+		return lab.OutsideLink
+	}
+	return "br-pods"
+}
+
+// connection is what a TCP connection to pod a costs that asks once and ends: 8 packets and acknowledgments.
+func (b *bed) connection(t testing.TB, p path) int {
+	t.Helper()
+	const connections = 200
+	var took []time.Duration
+	for len(took) < connections {
+		began := time.Now()
+		conn, err := b.At(t, p.place).DialContext(t.Context(), "tcp", p.frontend().String())
+		lab.Must(t, err, conn.SetDeadline(time.Now().Add(patience)), conn.(*net.TCPConn).CloseWrite())
+		text, err := io.ReadAll(conn)
+		spent := time.Since(began)
+		var a lab.Answer
+		lab.Must(t, err, json.Unmarshal(text, &a), conn.Close())
+		if a.Pod == "a" {
+			took = append(took, spent)
+		}
+	}
+	slices.Sort(took)
+	return int(took[connections/2])
+}
+
+// figures are the least of each path, by rules.
+type figures map[string]map[string]int
+
+func (f figures) note(rules string, p path, figure int) {
+	if f[rules] == nil {
+		f[rules] = map[string]int{}
+	}
+	if old, found := f[rules][p.String()]; !found || figure < old {
+		f[rules][p.String()] = figure
+	}
+}
+
+// table has a column for each path, and a last row that compares the fast path with the same node without it.
+func (f figures) table(what string) string {
+	table := &measure.Table{Head: []string{what}}
+	const off, on = "Verdict, --fast-path=off", "Verdict, --fast-path=services"
+	ratio := []string{"off / services"}
+	for _, p := range paths() {
+		table.Head = append(table.Head, p.String())
+		ratio = append(ratio, fmt.Sprintf("%.2f", float64(f[off][p.String()])/float64(f[on][p.String()])))
+	}
+	for _, rules := range []string{"kube-proxy, nftables", off, on} {
+		row := []string{rules}
+		for _, p := range paths() {
+			row = append(row, measure.Count(f[rules][p.String()]))
+		}
+		table.Add(row...)
+	}
+	table.Add(ratio...)
+	return table.String()
+}
+
+// plot draws the long connections.
+func (f figures) plot() string {
+	plot := &measure.Plot{Title: "A packet of a long connection, on the node alone", Subtitle: "Debian kernel 6.12, emulated", Y: "instructions"}
+	for _, p := range paths() {
+		plot.Groups = append(plot.Groups, p.String())
+	}
+	for _, rules := range slices.Sorted(maps.Keys(f)) {
+		line := measure.Line{Name: rules}
+		for i, p := range paths() {
+			line.Points = append(line.Points, measure.Point{X: float64(i), Y: float64(f[rules][p.String()])})
+		}
+		plot.Lines = append(plot.Lines, line)
+	}
+	return plot.SVG()
+}
