@@ -51,7 +51,7 @@ func (b *bed) passing() (open, fast int) {
 // TestVisible: list, explain, top and the metrics say which connections are on the fast path, and why others are not.
 func TestVisible(t *testing.T) {
 	const metrics = "127.0.0.1:10249" // in the namespace of the node
-	flags := []string{"--fast-path=services", fmt.Sprintf("--fast-path-after=%d", after), "--metrics-bind-address=" + metrics}
+	flags := []string{"--fast-path=services", fmt.Sprintf("--fast-path-after=%d", after), "--metrics-bind-address=" + metrics, "--ui"}
 	b := newBed(t, "", flags...)
 	w := way{lab.IPv4, lab.TCP, "a", "VIP1", servicePort}
 	b.open(t, w)
@@ -67,6 +67,11 @@ func TestVisible(t *testing.T) {
 		"verdict_service_fast_path_connections{client=\"pod\",endpoint=\"elsewhere\",namespace=\"shop\",port=\"tcp\",service=\"web\"} 1\n",
 		"verdict_service_open_connections{client=\"pod\",endpoint=\"elsewhere\",namespace=\"shop\",port=\"tcp\",service=\"web\"} 2\n",
 	}, "", "curl", "-fsS", "http://"+metrics+"/metrics")
+	page := func(path string) []string {
+		return []string{"curl", "-fsS", "-H", "Sec-Fetch-Site: same-origin", "http://" + metrics + "/ui/api/" + path}
+	}
+	b.says([]string{`"fastPathConnections":1`}, "fastPathIdle", page("overview")...)
+	b.says([]string{`"fastPathConnections":{"shop/web:tcp":1,"shop/web:udp":0}`}, "onRules", page("service?name=shop/web")...)
 	client, to := lab.PodAddress(w.family, w.place), w.to().String()
 	b.says([]string{fmt.Sprintf("After %d packets, packets of the connection skip the rules of this node.", after), "verdict fast-path {"}, "",
 		binary, "explain", client.String(), to)
@@ -88,6 +93,7 @@ func TestVisible(t *testing.T) {
 	const why = "the annotation verdict-proxy.github.io/fast-path is off"
 	b.web(`verdict-proxy.github.io/fast-path: "off"`, "c")
 	b.says([]string{"on-the-rules (" + why + ")"}, "", binary, "list", "shop/web")
+	b.says([]string{`"onRules":"` + why + `"`}, "", page("service?name=shop/web")...)
 	b.says([]string{"The connection stays on the rules: " + why + "."}, "", binary, "explain", client.String(), to)
 }
 

@@ -82,10 +82,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	plane := k.dataplane(store)
 	files := newReloader(o.CommandLine.File, s, store, observers.journal)
 	loop := proxier.New(proxier.Options{
-		Settings: s, Store: store, Dataplane: plane, Empty: k.empty, Flows: k.flows, Former: formerFrontends(k.engine, log), Adopted: adoptedFrontends(k.balancer),
+		Settings: s, Store: store, Dataplane: k.dataplane(store), Empty: k.empty, Flows: k.flows, Former: formerFrontends(k.engine, log), Adopted: adoptedFrontends(k.balancer),
 		Primary: host.Primary, APIServers: objects.APIServers(s), Observer: observers, Log: log,
 		NoIPv6: !slices.Contains(k.families, program.IPv6), Interference: interference, Reconfigured: reconfigured,
 		Accounts: observers.accounts, Health: health, SlowPath: k.slowPath, Turned: observers.proxy.Turned,
@@ -97,9 +96,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		store: store, proxy: observers.proxy, passing: passing, can: s.Manifests != "",
 		begin: make(chan socket.Drain, 1), ended: make(chan struct{}), log: log,
 	}
-	daemon.Reload, daemon.Drain, daemon.Draining, daemon.Leave, daemon.End, daemon.Passing =
-		systemd.reload, drain.drain, drain.draining, drain.leave, passing.end, passing.read
-	daemon.FastPath = func(service string) socket.FastPath { return k.fastPath(observers.inForce.Load(), plane, service) }
+	daemon.Reload, daemon.Drain, daemon.Draining, daemon.Leave, daemon.End, daemon.Passing, daemon.FastPath =
+		systemd.reload, drain.drain, drain.draining, drain.leave, passing.end, passing.read, observers.fastPath(k)
 	if err := observers.listen(ctx, group, daemon); err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ type kernelSide struct {
 	scheduling dataplane.Scheduling
 	addresses  *addresses.Engine
 	slowPath   func() string
+	plane      *dataplane.Dataplane
 	open       []func() error // closes what is open
 }
 
@@ -79,20 +80,21 @@ func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error)
 	return k, err
 }
 
-// fastPath says which connections of a Service take the fast path; "": of all Services. Without a dataplane, it names no ports.
-func (k *kernelSide) fastPath(s *config.Settings, plane *dataplane.Dataplane, service string) (f socket.FastPath) {
-	if s.FastPath != config.FastPathServices {
-		return f
-	}
-	if f = (socket.FastPath{After: s.FastPathAfter, NoEffect: k.slowPath()}); plane == nil {
-		return f
-	}
-	plane.EachOnRules(func(id contents.PortID, why string) {
-		if service == "" || strings.HasPrefix(id.Name, service+":") {
-			f.OnRules = append(f.OnRules, socket.OnRules{Port: id.Name, Family: id.Family.Version(), Why: why})
+// fastPath returns a function that says which connections of a Service take the fast path; "": of all Services.
+func (o *observers) fastPath(k *kernelSide) func(service string) socket.FastPath {
+	return func(service string) (f socket.FastPath) {
+		s := o.inForce.Load()
+		if s.FastPath != config.FastPathServices {
+			return f
 		}
-	})
-	return f
+		f.After, f.NoEffect = s.FastPathAfter, k.slowPath()
+		k.plane.EachOnRules(func(id contents.PortID, why string) {
+			if service == "" || strings.HasPrefix(id.Name, service+":") {
+				f.OnRules = append(f.OnRules, socket.OnRules{Port: id.Name, Family: id.Family.Version(), Why: why})
+			}
+		})
+		return f
+	}
 }
 
 // mendRules undoes changes of the rules before the API server is asked, because they may keep its answers away.
@@ -110,7 +112,8 @@ func (k *kernelSide) dataplane(store *state.Store) *dataplane.Dataplane {
 	if k.balancer != nil {
 		o.Balancer = k.balancer
 	}
-	return dataplane.New(o)
+	k.plane = dataplane.New(o)
+	return k.plane
 }
 
 // empty reports whether the kernel has nothing of an earlier process.
@@ -164,7 +167,7 @@ func (o *observers) scrapeKernel(k *kernelSide, p *passing) error {
 			return inspect.Counters(kernel.Options{}, within, nil)
 		},
 		Room:    func() (conntrack.Room, error) { return conntrack.ReadRoom(procRoot) },
-		Passing: p.latest, FastPath: func() socket.FastPath { return k.fastPath(o.inForce.Load(), nil, "") },
+		Passing: p.latest, FastPath: o.fastPath(k),
 		Most: o.settings.CountedFrontends, Log: o.log, Now: time.Now,
 	}
 	if k.balancer != nil {
