@@ -3,6 +3,7 @@
 //
 //	protocol.go  the questions and answers
 //	outlier.go   what people read about endpoints that do not answer, fail their checks, or are backups
+//	fastpath.go  which connections take the fast path
 //	journal.go   what the daemon notes while it runs
 //	daemon.go    the answers
 //	server.go    the socket of the daemon
