@@ -33,7 +33,11 @@ func (e *Engine) FollowDevices(wanted []string) (err error) {
 			continue
 		}
 		without := func(list, others []string) []string {
-			return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return slices.Contains(others, name) })
+			there := map[string]bool{}
+			for _, name := range others {
+				there[name] = true
+			}
+			return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return there[name] })
 		}
 		o := program.Operation{Kind: program.DeleteFlowtable, Family: tb.Family, Name: program.FastPathTable}
 		err = errors.Join(err, e.changeDevices(o, without(has.Devices, wanted)))

@@ -87,7 +87,7 @@ func (b *bed) run(flags ...string) {
 		binary, "run", "--manifests=" + filepath.Join(b.dir, "manifests"), "--hostname-override=" + lab.NodeName, "--backend=nft",
 		"--cluster-cidr=10.0.0.0/16,fd00:10::/48", "--healthz-bind-address=", "--metrics-bind-address=", "--table-owner=off",
 	}, flags...)...)
-	b.Daemon.Manifests = filepath.Join(b.dir, "manifests")
+	b.Manifests = filepath.Join(b.dir, "manifests")
 	if flags[0] == "--fast-path=services" {
 		b.untilDevices(lab.OutsideLink)
 	}

@@ -2,6 +2,7 @@
 // those refuse. Tests compare them with the real ones.
 //
 //	nftables.go   nf_tables: tables, chains, rules, sets and elements
+//	flowtable.go  its flowtables
 //	listing.go    both tables as text
 //	ipvs.go       IPVS, and routes that make addresses local
 package memkernel

@@ -18,7 +18,11 @@ import (
 	"github.com/verdict-proxy/verdict/e2e/measure"
 )
 
-const fastPathRounds = 3
+const (
+	fastPathRounds  = 3
+	withoutFastPath = "Verdict, --fast-path=off"
+	withFastPath    = "Verdict, --fast-path=services"
+)
 
 // BenchmarkFastPath measures what the fast path gives to long connections, and what it costs short ones, beside the same node without
 // it and with kube-proxy, in turn. A figure is the least of all rounds. Under QEMU's -icount it is a number of instructions; without
@@ -31,14 +35,13 @@ func BenchmarkFastPath(b *testing.B) {
 			upstream := n.kubeProxy(b, &mode{proxyMode: "nftables"})
 			n.round(b, "kube-proxy, nftables", long, short)
 			stop(b, upstream)
-			for _, fast := range []string{"off", "services"} {
-				verdict := n.verdict(b, &mode{flags: [][]string{{"--fast-path=" + fast}}}, 0)
-				if fast != "off" {
-					lab.Eventually(b, "the fast path has devices", func() error { return n.hasDevices() })
-				}
-				n.round(b, "Verdict, --fast-path="+fast, long, short)
-				stop(b, verdict)
-			}
+			verdict := n.verdict(b, &mode{flags: [][]string{{"--fast-path=off"}}}, 0)
+			n.round(b, withoutFastPath, long, short)
+			stop(b, verdict)
+			verdict = n.start(b, "verdict", []string{"PATH=" + os.Getenv("PATH")}, []string{programs.verdict, "run", "--fast-path=services"}, "tables written")
+			lab.Eventually(b, "the fast path has devices", n.hasDevices)
+			n.round(b, withFastPath, long, short)
+			stop(b, verdict)
 		}
 		unit := map[string]string{"": "nanoseconds", "1": "instructions"}[os.Getenv("ICOUNT")]
 		if file := os.Getenv("PLOT"); file != "" {
@@ -113,13 +116,12 @@ func (f figures) note(rules string, p path, figure int) {
 // table has a column for each path, and a last row that compares the fast path with the same node without it.
 func (f figures) table(what string) string {
 	table := &measure.Table{Head: []string{what}}
-	const off, on = "Verdict, --fast-path=off", "Verdict, --fast-path=services"
 	ratio := []string{"off / services"}
 	for _, p := range paths() {
 		table.Head = append(table.Head, p.String())
-		ratio = append(ratio, fmt.Sprintf("%.2f", float64(f[off][p.String()])/float64(f[on][p.String()])))
+		ratio = append(ratio, fmt.Sprintf("%.2f", float64(f[withoutFastPath][p.String()])/float64(f[withFastPath][p.String()])))
 	}
-	for _, rules := range []string{"kube-proxy, nftables", off, on} {
+	for _, rules := range []string{"kube-proxy, nftables", withoutFastPath, withFastPath} {
 		row := []string{rules}
 		for _, p := range paths() {
 			row = append(row, measure.Count(f[rules][p.String()]))
