@@ -35,8 +35,9 @@ const (
 type bed struct {
 	*lab.World
 	*daemon.Daemon
-	t   *testing.T
-	dir string
+	t    *testing.T
+	dir  string
+	busy func() // keeps a connection on the fast path; nil: there is none
 }
 
 // web writes the Service. Its endpoints are pods.
@@ -117,8 +118,8 @@ func (b *bed) untilDevices(name string) {
 	})
 }
 
-// track is the line that the kernel has about a connection to a frontend.
-func (b *bed) track(f lab.Family, p lab.Protocol, to netip.AddrPort) string {
+// track is the line that the kernel has about a connection to a frontend. A source port tells several ones apart.
+func (b *bed) track(f lab.Family, p lab.Protocol, to netip.AddrPort, from ...int) string {
 	b.t.Helper()
 	text, err := b.World.Node.Command("cat", "/proc/net/nf_conntrack")
 	lab.Must(b.t, err)
@@ -129,7 +130,7 @@ func (b *bed) track(f lab.Family, p lab.Protocol, to netip.AddrPort) string {
 			dst = to.Addr().StringExpanded()
 		}
 		if len(words) > 3 && words[2] == strings.ToLower(p.String()) && strings.Contains(line, "dst="+dst+" ") &&
-			strings.Contains(line, fmt.Sprintf("dport=%d ", to.Port())) {
+			strings.Contains(line, fmt.Sprintf("dport=%d ", to.Port())) && (len(from) == 0 || strings.Contains(line, fmt.Sprintf(" sport=%d ", from[0]))) {
 			return line
 		}
 	}

@@ -39,12 +39,26 @@ func (w way) question() lab.Question {
 	return lab.Question{Protocol: w.protocol, To: w.to(), Patience: patience}
 }
 
-// open opens a connection and makes it pass so many packets that it is on the fast path.
+// open opens a connection and makes it pass so many packets that it may take the fast path.
 func (b *bed) open(t *testing.T, w way) *lab.Flow {
 	t.Helper()
 	flow, _ := b.At(t, w.place).Hold(t, w.question())
 	exchange(t, flow, after)
 	return flow
+}
+
+// takes waits until a connection is on the fast path. The kernel takes connections out when a route changes, such as when a link comes up,
+// and lets them in again with a later answer.
+func (b *bed) takes(t *testing.T, w way, exchange func(), from ...int) {
+	t.Helper()
+	lab.Eventually(t, w.String()+" takes the fast path", func() error {
+		line := b.track(w.family, w.protocol, w.to(), from...)
+		if offloaded(line) {
+			return nil
+		}
+		exchange()
+		return fmt.Errorf("the connection is %q", line)
+	})
 }
 
 // TestOffload: a connection takes the fast path after some packets, and not before. Then no chain sees its packets, and the answers are
@@ -60,18 +74,19 @@ func TestOffload(t *testing.T) {
 				t.Fatalf("after a few packets, the connection is %q, want one that is not on the fast path", line)
 			}
 			exchange(t, flow, after)
-			if line := b.track(w.family, w.protocol, w.to()); !offloaded(line) {
-				t.Fatalf("after many packets, the connection is %q, want [OFFLOAD]", line)
-			}
-			before := b.seen()
-			for range 20 {
-				if r := flow.Send(patience); r.Outcome != lab.Answered || r.Answer.Pod != answer.Pod {
-					t.Fatalf("on the fast path, a question ends with %s, want an answer of %s", r, answer.Pod)
+			b.takes(t, w, func() { exchange(t, flow, 1) })
+			lab.Eventually(t, "the forward hook sees no packets", func() error {
+				before := b.seen()
+				for range 20 {
+					if r := flow.Send(patience); r.Outcome != lab.Answered || r.Answer.Pod != answer.Pod {
+						t.Fatalf("on the fast path, a question ends with %s, want an answer of %s", r, answer.Pod)
+					}
 				}
-			}
-			if n := b.seen() - before; n > 2 { // an acknowledgment that was on its way
-				t.Errorf("the forward hook sees %d packets of a connection on the fast path", n)
-			}
+				if n := b.seen() - before; n > 2 { // an acknowledgment that was on its way
+					return fmt.Errorf("it sees %d of 40", n)
+				}
+				return nil
+			})
 			flow.Close()
 		})
 	}
@@ -104,11 +119,11 @@ func TestKeptAway(t *testing.T) {
 
 // ends waits until a connection is not on the fast path any more, and fails if that takes much longer than the kernel's look at all
 // connections, which it has each second.
-func (b *bed) ends(t *testing.T, w way, what string) {
+func (b *bed) ends(t *testing.T, w way, what string, from ...int) {
 	t.Helper()
 	began := time.Now()
 	lab.Eventually(t, fmt.Sprintf("%s leaves the fast path after %s", w, what), func() error {
-		if line := b.track(w.family, w.protocol, w.to()); offloaded(line) {
+		if line := b.track(w.family, w.protocol, w.to(), from...); offloaded(line) {
 			return fmt.Errorf("the connection is %q", line)
 		}
 		return nil
@@ -125,11 +140,15 @@ const emulated = 3
 func TestEnd(t *testing.T) {
 	b := newBed(t, `verdict-proxy.github.io/on-removal: "reset"`)
 	for _, w := range ways()[:2] {
-		b.open(t, w).Close() // sends FIN
-		b.ends(t, w, "FIN")
 		conn := b.dial(t, w)
+		lab.Must(t, conn.Close())
+		b.ends(t, w, "FIN", port(conn))
+		if line := b.track(w.family, w.protocol, w.to(), port(conn)); strings.Contains(line, "ESTABLISHED") {
+			t.Errorf("connection tracking has not seen the end: %q", line)
+		}
+		conn = b.dial(t, w)
 		lab.Must(t, conn.SetLinger(0), conn.Close())
-		b.ends(t, w, "RST")
+		b.ends(t, w, "RST", port(conn))
 	}
 	tcp, udp := ways()[0], way{lab.IPv6, lab.UDP, "a", "VIP1", servicePort}
 	open, flow := b.open(t, tcp), b.open(t, udp)
@@ -155,11 +174,12 @@ func (b *bed) dial(t *testing.T, w way) *net.TCPConn {
 	lab.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	ask(t, conn, "?\n", after)
-	if line := b.track(w.family, w.protocol, w.to()); !offloaded(line) {
-		t.Fatalf("the connection is %q", line)
-	}
+	b.takes(t, w, func() { ask(t, conn, "?\n", 1) }, port(conn))
 	return conn.(*net.TCPConn)
 }
+
+// port is the client's.
+func port(conn net.Conn) int { return conn.LocalAddr().(*net.TCPAddr).Port }
 
 // ask sends lines and reads an answer to each. The server has sent one before.
 func ask(t *testing.T, conn net.Conn, line string, times int) {
@@ -240,10 +260,7 @@ func TestDevices(t *testing.T) {
 		}
 		return nil
 	})
-	b.open(t, ways()[0])
-	if line := b.track(lab.IPv4, lab.TCP, ways()[0].to()); !offloaded(line) {
-		t.Errorf("the connection is %q", line)
-	}
+	b.dial(t, ways()[0])
 }
 
 // TestRepair: what others do to the flowtable is undone.
@@ -253,10 +270,7 @@ func TestRepair(t *testing.T) {
 	b.untilDevices(lab.OutsideLink)
 	b.World.Node.Must(t, fmt.Sprintf("delete flowtable ip verdict fast-path { hook ingress priority 0; devices = { %s }; }", lab.OutsideLink), "nft", "-f", "-")
 	b.untilDevices(lab.OutsideLink)
-	b.open(t, ways()[0])
-	if line := b.track(lab.IPv4, lab.TCP, ways()[0].to()); !offloaded(line) {
-		t.Errorf("after a repair, the connection is %q", line)
-	}
+	b.dial(t, ways()[0])
 }
 
 // TestOff: a restart without the option removes everything, and connections go on.

@@ -18,6 +18,9 @@ import (
 func (b *bed) says(wanted []string, not string, command ...string) {
 	b.t.Helper()
 	lab.Eventually(b.t, strings.Join(command, " "), func() error {
+		if b.busy != nil {
+			b.busy()
+		}
 		text, err := b.World.Node.Command(command[0], command[1:]...)
 		for _, want := range wanted {
 			if !strings.Contains(text, want) {
@@ -54,12 +57,17 @@ func TestVisible(t *testing.T) {
 	flags := []string{"--fast-path=services", fmt.Sprintf("--fast-path-after=%d", after), "--metrics-bind-address=" + metrics, "--ui"}
 	b := newBed(t, "", flags...)
 	w := way{lab.IPv4, lab.TCP, "a", "VIP1", servicePort}
-	b.open(t, w)
+	flow := b.open(t, w)
+	b.busy = func() { exchange(t, flow, 1) }
 	slow, _ := b.At(t, w.place).Hold(t, w.question()) // it stays open
 	exchange(t, slow, 1)
-	if open, fast := b.passing(); open != 2 || fast != 1 {
-		t.Fatalf("%d connections are open, %d of them on the fast path, want 2 and 1", open, fast)
-	}
+	lab.Eventually(t, "the daemon counts connections", func() error {
+		b.busy()
+		if open, fast := b.passing(); open != 2 || fast != 1 {
+			return fmt.Errorf("%d connections are open, %d of them on the fast path, want 2 and 1", open, fast)
+		}
+		return nil
+	})
 	b.says([]string{"\nOn the fast path: 1 open connection\n"}, "on-the-rules", binary, "list", "shop/web")
 	b.says([]string{`"fastPath": 1`, fmt.Sprintf(`"afterPackets": %d`, after)}, `"onRules"`, binary, "list", "-o", "json")
 	b.says([]string{"Fast path  Stranded\n"}, "", binary, "top", "--once", "--interval=100ms")
@@ -78,18 +86,17 @@ func TestVisible(t *testing.T) {
 	atNode := way{lab.IPv4, lab.TCP, lab.Outside, "NODE", nodePort}
 	b.says([]string{"packets of the connection skip the rules", "verdict fast-path-nodeports {"}, "", binary, "explain", "outside", atNode.to().String())
 	b.says([]string{"The connection stays on the rules: this node itself is one of its ends"}, "", binary, "explain", "node", to)
-	text, err := b.World.Node.Command("cat", "/proc/net/nf_conntrack")
-	lab.Must(t, err)
-	found := false
-	for line := range strings.Lines(text) {
-		if port := regexp.MustCompile(` sport=(\d+) dport=` + fmt.Sprint(servicePort) + " ").FindStringSubmatch(line); offloaded(line) && port != nil {
-			found = true
-			b.says([]string{"It is on the fast path: its packets skip the rules of this node.", "[OFFLOAD]"}, "", binary, "explain", client.String()+":"+port[1], to)
+	offload := regexp.MustCompile(` sport=(\d+) dport=` + fmt.Sprint(servicePort) + ` .*\[OFFLOAD\]`)
+	var connection []string
+	lab.Eventually(t, "a connection is on the fast path", func() error {
+		b.busy()
+		text, err := b.World.Node.Command("cat", "/proc/net/nf_conntrack")
+		if connection = offload.FindStringSubmatch(text); connection == nil {
+			err = errors.Join(err, errors.New(text))
 		}
-	}
-	if !found {
-		t.Errorf("no connection is on the fast path:\n%s", text)
-	}
+		return err
+	})
+	b.says([]string{"It is on the fast path: its packets skip the rules of this node.", "[OFFLOAD]"}, "", binary, "explain", client.String()+":"+connection[1], to)
 	const why = "the annotation verdict-proxy.github.io/fast-path is off"
 	b.web(`verdict-proxy.github.io/fast-path: "off"`, "c")
 	b.says([]string{"on-the-rules (" + why + ")"}, "", binary, "list", "shop/web")
