@@ -44,10 +44,10 @@ func BenchmarkFastPath(b *testing.B) {
 			stop(b, verdict)
 		}
 		unit := map[string]string{"": "nanoseconds", "1": "instructions"}[os.Getenv("ICOUNT")]
-		if file := os.Getenv("PLOT"); file != "" {
-			lab.Must(b, os.WriteFile(file, []byte(long.plot()), 0o644))
-		}
 		fmt.Print(long.table("a packet of a long connection, "+unit), "\n", short.table("a connection of 8 packets, "+unit))
+		if os.Getenv("PLOT") != "" { // the guest cannot write into files of the host
+			fmt.Print(long.plot())
+		}
 	}
 }
 
