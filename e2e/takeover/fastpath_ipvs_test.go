@@ -42,6 +42,7 @@ func BenchmarkFastPath(b *testing.B) {
 			lab.Eventually(b, "the fast path has devices", n.hasDevices)
 			n.round(b, withFastPath, long, short)
 			stop(b, verdict)
+			n.Node.Must(b, "", programs.verdict, "cleanup") // or its rules would serve beside kube-proxy
 		}
 		unit := map[string]string{"": "nanoseconds", "1": "instructions"}[os.Getenv("ICOUNT")]
 		fmt.Print(long.table("a packet of a long connection, "+unit), "\n", short.table("a connection of 8 packets, "+unit))
