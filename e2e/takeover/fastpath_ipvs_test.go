@@ -25,8 +25,7 @@ const (
 )
 
 // BenchmarkFastPath measures what the fast path gives to long connections, and what it costs short ones, beside the same node without
-// it and with kube-proxy, in turn. A figure is the least of all rounds. Under QEMU's -icount it is a number of instructions; without
-// it, the time that an emulated processor takes.
+// it and with kube-proxy, in turn. A figure is the least of all rounds. Under QEMU's -icount it is a number of instructions.
 func BenchmarkFastPath(b *testing.B) {
 	for b.Loop() {
 		n := newBed(b)
@@ -44,8 +43,7 @@ func BenchmarkFastPath(b *testing.B) {
 			stop(b, verdict)
 			n.Node.Must(b, "", programs.verdict, "cleanup") // or its rules would serve beside kube-proxy
 		}
-		unit := map[string]string{"": "nanoseconds", "1": "instructions"}[os.Getenv("ICOUNT")]
-		fmt.Print(long.table("a packet of a long connection, "+unit), "\n", short.table("a connection of 8 packets, "+unit))
+		fmt.Print(long.table("a packet of a long connection, instructions"), "\n", short.table("a connection of 8 packets, instructions"))
 		if os.Getenv("PLOT") != "" { // the guest cannot write into files of the host
 			fmt.Print(long.plot())
 		}
