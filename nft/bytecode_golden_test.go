@@ -21,7 +21,7 @@ import (
 // statement, the types and flags of sets, and the hooks of chains. TestGolden shows that nft makes the same from the text.
 func TestGoldenBytecode(t *testing.T) {
 	lines := map[string]string{}
-	for _, x := range examples() {
+	for _, x := range append(examples(), fastPathExample()) {
 		x.bytecode(t, lines)
 	}
 	for _, f := range program.Families() {

@@ -102,6 +102,21 @@ func examples() []example {
 	return []example{kindsExample(), stickyExample(), hashExample(), ipvsExample(), bareExample(), emptyExample()}
 }
 
+// fastPathExample offers a frontend of each kind to the kernel. It is not among examples: only an emulated kernel has flowtables.
+func fastPathExample() example {
+	offered := func(fe contents.Frontend) contents.Frontend {
+		fe.FastPath = true
+		return fe
+	}
+	return example{name: "fast-path", globals: contents.Globals{FastPath: 20}, ports: []contents.Port{
+		{Family: program.IPv4, Name: "default/web:http", Protocol: tcp, Cluster: endpoints("10.0.2.1:8080"), Frontends: []contents.Frontend{
+			offered(clusterIP("10.96.0.10", 80)), external("192.0.2.10", 80), offered(nodePort(30080)),
+		}},
+		{Family: program.IPv6, Name: "media/rtp:rtp", Protocol: udp, Cluster: endpoints("[fd00:10:0:1::5]:0"),
+			Frontends: []contents.Frontend{offered(ranged(clusterIP("fd00:96::60", 10000), 10009))}},
+	}}
+}
+
 // kindsExample has every kind of frontend and refusal, in both families. Pods are recognized by their addresses.
 func kindsExample() example {
 	nodePortLocal := contents.Frontend{Port: 30081, Pool: program.BySource, Masquerade: contents.MasqueradeNode}

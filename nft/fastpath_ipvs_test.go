@@ -14,8 +14,7 @@ import (
 // TestFastPathAsListed: nft lists the flowtable and the rules of the fast path as the engine prints them, and loads its own list of them.
 // Only an emulated kernel has flowtables.
 func TestFastPathAsListed(t *testing.T) {
-	x := kindsExample()
-	x.globals.FastPath = 20
+	x := fastPathExample()
 	ns := newNamespace(t)
 	x.install(t, ns.engine(t))
 	parts := func(text string) string {

@@ -217,7 +217,7 @@ func (x example) compareGolden(t *testing.T, text string) {
 // TestGoldenText compares the texts that Memory prints with the golden files. TestGolden also loads them into the
 // kernel.
 func TestGoldenText(t *testing.T) {
-	for _, x := range examples() {
+	for _, x := range append(examples(), fastPathExample()) {
 		if !x.large {
 			t.Run(x.name, func(t *testing.T) { x.compareGolden(t, x.memory(t)) })
 		}
