@@ -24,6 +24,7 @@ const (
 	clientAlone     = "(the client's side alone)"
 	upstreamRules   = "kube-proxy, nftables"
 	withoutFastPath = "Verdict, --fast-path=off"
+	withAccounting  = "the same, with net.netfilter.nf_conntrack_acct=1"
 	withFastPath    = "Verdict, --fast-path=services"
 )
 
@@ -39,11 +40,14 @@ func BenchmarkFastPath(b *testing.B) {
 			round, rounds = func(rules string) { n.clock(b, rules, bursts) }, clockRounds
 		}
 		for range rounds {
+			n.account(b, false) // the rule of the fast path leaves it on
 			upstream := n.kubeProxy(b, &mode{proxyMode: "nftables"})
 			round(upstreamRules)
 			stop(b, upstream)
 			verdict := n.verdict(b, &mode{flags: [][]string{{"--fast-path=off"}}}, 0)
 			round(withoutFastPath)
+			n.account(b, true)
+			round(withAccounting)
 			stop(b, verdict)
 			verdict = n.start(b, "verdict", []string{"PATH=" + os.Getenv("PATH")}, []string{programs.verdict, "run", "--fast-path=services"}, "tables written")
 			lab.Eventually(b, "the fast path has devices", n.hasDevices)
@@ -68,6 +72,12 @@ func (b *bed) hasDevices() error {
 		err = fmt.Errorf("the flowtable is %q", text)
 	}
 	return err
+}
+
+// account has connection tracking count the packets of the connections that begin from now on, or not.
+func (b *bed) account(t testing.TB, on bool) {
+	t.Helper()
+	b.Node.Must(t, "", "sysctl", "-qw", "net.netfilter.nf_conntrack_acct="+map[bool]string{false: "0", true: "1"}[on])
 }
 
 // round measures all paths once: "client" is what the client's side costs alone, since the node drops the packets as they come in.
@@ -116,7 +126,7 @@ func (f figures) speed() string {
 		client := median(clientAlone, p)
 		ratio = append(ratio, fmt.Sprintf("%.2f", (median(withoutFastPath, p)-client)/(median(withFastPath, p)-client)))
 	}
-	for _, rules := range []string{clientAlone, upstreamRules, withoutFastPath, withFastPath} {
+	for _, rules := range []string{clientAlone, upstreamRules, withoutFastPath, withAccounting, withFastPath} {
 		row := []string{rules}
 		for _, p := range paths() {
 			row = append(row, measure.Count(int(1e12/median(rules, p))))
@@ -176,7 +186,7 @@ func (f figures) table(what string) string {
 		table.Head = append(table.Head, p.String())
 		ratio = append(ratio, fmt.Sprintf("%.2f", float64(f.least(withoutFastPath, p))/float64(f.least(withFastPath, p))))
 	}
-	for _, rules := range []string{upstreamRules, withoutFastPath, withFastPath} {
+	for _, rules := range []string{upstreamRules, withoutFastPath, withAccounting, withFastPath} {
 		row := []string{rules}
 		for _, p := range paths() {
 			row = append(row, measure.Count(f.least(rules, p)))
