@@ -97,7 +97,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		begin: make(chan socket.Drain, 1), ended: make(chan struct{}), log: log,
 	}
 	daemon.Reload, daemon.Drain, daemon.Draining, daemon.Leave, daemon.End, daemon.Passing, daemon.FastPath =
-		systemd.reload, drain.drain, drain.draining, drain.leave, passing.end, passing.read, observers.fastPath(k)
+		systemd.reload, drain.drain, drain.draining, drain.leave, passing.end, passing.read,
+		func(service string) socket.FastPath { return observers.onRules(k, service) }
 	if err := observers.listen(ctx, group, daemon); err != nil {
 		return err
 	}

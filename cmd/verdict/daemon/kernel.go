@@ -80,21 +80,23 @@ func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error)
 	return k, err
 }
 
-// fastPath returns a function that says which connections of a Service take the fast path; "": of all Services.
-func (o *observers) fastPath(k *kernelSide) func(service string) socket.FastPath {
-	return func(service string) (f socket.FastPath) {
-		s := o.inForce.Load()
-		if s.FastPath != config.FastPathServices {
-			return f
-		}
+// fastPath returns whether connections take the fast path, as far as the settings and the kernel decide it.
+func (o *observers) fastPath(k *kernelSide) (f socket.FastPath) {
+	if s := o.inForce.Load(); s.FastPath == config.FastPathServices {
 		f.After, f.NoEffect = s.FastPathAfter, k.slowPath()
-		k.plane.EachOnRules(func(id contents.PortID, why string) {
-			if service == "" || strings.HasPrefix(id.Name, service+":") {
-				f.OnRules = append(f.OnRules, socket.OnRules{Port: id.Name, Family: id.Family.Version(), Why: why})
-			}
-		})
-		return f
 	}
+	return f
+}
+
+// onRules returns the same with the ports of a Service that stay on the rules; "": of all Services.
+func (o *observers) onRules(k *kernelSide, service string) socket.FastPath {
+	f := o.fastPath(k)
+	k.plane.EachOnRules(func(id contents.PortID, why string) {
+		if f.After > 0 && (service == "" || strings.HasPrefix(id.Name, service+":")) {
+			f.OnRules = append(f.OnRules, socket.OnRules{Port: id.Name, Family: id.Family.Version(), Why: why})
+		}
+	})
+	return f
 }
 
 // mendRules undoes changes of the rules before the API server is asked, because they may keep its answers away.
@@ -167,7 +169,7 @@ func (o *observers) scrapeKernel(k *kernelSide, p *passing) error {
 			return inspect.Counters(kernel.Options{}, within, nil)
 		},
 		Room:    func() (conntrack.Room, error) { return conntrack.ReadRoom(procRoot) },
-		Passing: p.latest, FastPath: o.fastPath(k),
+		Passing: p.latest, FastPath: func() socket.FastPath { return o.fastPath(k) },
 		Most: o.settings.CountedFrontends, Log: o.log, Now: time.Now,
 	}
 	if k.balancer != nil {

@@ -58,7 +58,7 @@ func (k *kernel) collector(most int) *Collector {
 		Room: func() (conntrack.Room, error) {
 			return conntrack.Room{Entries: 9, Limit: 10, Dropped: 4, Evicted: 6}, k.err
 		},
-		Passing: func() ([]socket.Passing, error) { return k.open, k.err }, FastPath: func(string) socket.FastPath { return k.fast },
+		Passing: func() ([]socket.Passing, error) { return k.open, k.err }, FastPath: func() socket.FastPath { return k.fast },
 		Most: most, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return k.now },
 	})
 }

@@ -29,7 +29,7 @@ type Options struct {
 	Servers  func(within time.Duration) ([]ipvsctl.Status, error) // the virtual servers of Verdict; nil: there are none
 	Room     func() (conntrack.Room, error)                       // of the table of connections
 	Passing  func() ([]socket.Passing, error)                     // open connections, as of a while ago
-	FastPath func(service string) socket.FastPath                 // of all if it has no name
+	FastPath func() socket.FastPath                               // without the ports that stay on the rules
 	// Most is how many frontends the node may have; with more, Traffic and Servers are not called. 0: never call them.
 	Most int
 	Log  *slog.Logger
@@ -196,7 +196,7 @@ func (c *Collector) room(s *scrape, now time.Time) {
 
 // passing shows the open connections and those on the fast path: of each service port, or of all together if there are too many.
 func (c *Collector) passing(s *scrape, now time.Time, each bool) {
-	fast := c.options.FastPath("")
+	fast := c.options.FastPath()
 	if fast.After > 0 {
 		on := 0.0
 		if fast.On() {
