@@ -139,15 +139,15 @@ func (h *Tables) ChangesInPlace() bool { return len(h.inPlace) > 0 }
 func (h *Tables) writeMore(t *hashTable, most int) (n int) {
 	const numbers = program.MaxTables / 4 * 7 // of twice as many; some come and leave
 	if t.account == nil {
-		if len(h.numbers) >= numbers {
+		if len(h.used) >= numbers {
 			return 0
 		}
 		t.fill()
 		h.begin(t)
-		h.setMark(t, true)
+		t.setMark(h.ledger, true)
 	}
 	n = min(most, t.size()-len(t.slots.bySlot))
-	h.resize(t, len(t.slots.bySlot)+n)
+	t.resize(h.ledger, len(t.slots.bySlot)+n)
 	if t.complete() {
 		h.coming.add(t)
 	}
@@ -163,7 +163,7 @@ func (h *Tables) arrive() {
 		h.coming.remove(t)
 		switch {
 		case t.users > 0:
-			h.setMark(t, false)
+			t.setMark(h.ledger, false)
 		case t.account == nil:
 			h.forget(t)
 		case !t.idle: // it leaves with the idle ones otherwise

@@ -112,7 +112,7 @@ func (h *Tables) checkLeft(t *testing.T) {
 			t.Fatalf("a table leaves that has no slots: %+v", h.leaving[0])
 		}
 	}
-	if len(h.byKey)+len(h.numbers)+h.coming.count+h.Count() > 0 {
-		t.Errorf("tables are left: %d by key, %d by number, %d that come, %d in all", len(h.byKey), len(h.numbers), h.coming.count, h.Count())
+	if len(h.byKey)+len(h.used)+h.coming.count+h.Count() > 0 {
+		t.Errorf("tables are left: %d by key, %d by number, %d that come, %d in all", len(h.byKey), len(h.used), h.coming.count, h.Count())
 	}
 }

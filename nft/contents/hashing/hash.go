@@ -86,10 +86,9 @@ type hashTable struct {
 
 // Tables has the tables of one family.
 type Tables struct {
+	numbering
 	ledger  *ledger.Ledger
 	byKey   map[hashKey]*hashTable
-	numbers map[uint32]*hashTable
-	last    uint32         // number
 	fresh   []*hashTable   // new since the last transaction
 	idle    []*hashTable   // that have or had no pools
 	coming  coming         // that service ports wait for, and no pool has
@@ -100,15 +99,12 @@ type Tables struct {
 	touched []*Pool        // pools, since the last transaction
 	ports   targetPorts
 	round   uint64 // counts transactions
-	// preferred are the numbers of tables in an earlier process, by the number of the pool. Other tables do not get them.
-	preferred map[uint32]uint32
-	reserved  map[uint32]bool
 }
 
 // NewTables returns the tables of a family without pools.
 func NewTables(l *ledger.Ledger) Tables {
 	return Tables{
-		ledger: l, byKey: map[hashKey]*hashTable{}, numbers: map[uint32]*hashTable{},
+		numbering: numbering{used: map[uint32]*hashTable{}}, ledger: l, byKey: map[hashKey]*hashTable{},
 		ports: targetPorts{ledger: l, used: map[uint16]*portUse{}}, paid: map[string]int{},
 	}
 }
@@ -118,24 +114,43 @@ func (h *Tables) Count() int {
 	return len(h.byKey) - h.coming.count + max(0, len(h.leaving)-program.MaxTables/4)
 }
 
+// numbering assigns numbers to tables.
+type numbering struct {
+	used map[uint32]*hashTable
+	last uint32
+	// preferred are the numbers of tables in an earlier process, by the number of the pool. Other tables do not get them.
+	preferred map[uint32]uint32
+	reserved  map[uint32]bool
+}
+
 // Prefer sets what the pools had in the map hash-tables of an earlier process; nil: there is none any more.
-func (h *Tables) Prefer(earlier map[uint32]uint32) {
-	h.preferred, h.reserved = nil, nil
+func (n *numbering) Prefer(earlier map[uint32]uint32) {
+	n.preferred, n.reserved = nil, nil
 	if len(earlier) > 0 {
-		h.preferred, h.reserved = map[uint32]uint32{}, map[uint32]bool{}
+		n.preferred, n.reserved = map[uint32]uint32{}, map[uint32]bool{}
 	}
 	for pool, value := range earlier {
-		h.preferred[pool] = value >> program.TableShift
-		h.reserved[value>>program.TableShift] = true
+		n.preferred[pool] = value >> program.TableShift
+		n.reserved[value>>program.TableShift] = true
 	}
 }
 
-// number gives a new table the number that its first pool had.
-func (h *Tables) number(t *hashTable, pool uint32) {
-	number := h.preferred[pool]
-	if number >= program.FirstTable && h.numbers[number] == nil {
-		t.number, h.numbers[number] = number, t
+// inherit gives a new table the number that its first pool had.
+func (n *numbering) inherit(t *hashTable, pool uint32) {
+	number := n.preferred[pool]
+	if number >= program.FirstTable && n.used[number] == nil {
+		t.number, n.used[number] = number, t
 	}
+}
+
+// assign gives a table a number, unless it has one.
+func (n *numbering) assign(t *hashTable) {
+	if t.number == 0 {
+		t.number = contents.NextNumber(&n.last, program.FirstTable, 1<<(32-program.TableShift), func(number uint32) bool {
+			return n.used[number] != nil || n.reserved[number]
+		})
+	}
+	n.used[t.number] = t
 }
 
 // Update changes the table of a pool to that of some endpoints; none: it has no table any more. The elements follow when all
@@ -147,7 +162,7 @@ func (h *Tables) Update(pl *Pool, endpoints []contents.Endpoint) {
 		endpoints, pl.port = withoutPorts(endpoints)
 		pl.table = h.acquire(endpoints, pl, old)
 		if pl.table.number == 0 && pl.table.users == 1 {
-			h.number(pl.table, pl.pool)
+			h.inherit(pl.table, pl.pool)
 		}
 	}
 	if old != nil {
@@ -214,12 +229,12 @@ func (h *Tables) enter(table *hashTable) {
 		table.number, table.account = from.number, from.account
 		from.account = nil
 		h.forget(from)
-		h.numbers[table.number] = table
+		h.used[table.number] = table
 		h.paid[table.owner] += 2 * table.differ
 	}
 	h.begin(table)
 	table.from = nil
-	h.resize(table, table.size())
+	table.resize(h.ledger, table.size())
 }
 
 // begin gives a new table a number and an account. The service port that asked for it pays for its slots.
@@ -227,30 +242,26 @@ func (h *Tables) begin(t *hashTable) {
 	if t.account != nil {
 		return
 	}
-	if t.number == 0 {
-		t.number = contents.NextNumber(&h.last, program.FirstTable, 1<<(32-program.TableShift), func(number uint32) bool {
-			return h.numbers[number] != nil || h.reserved[number]
-		})
-	}
-	h.numbers[t.number], t.account = t, h.ledger.Open("")
+	h.assign(t)
+	t.account = h.ledger.Open("")
 	h.paid[t.owner] += t.size()
 }
 
 // resize has a table have so many of its slots, the first ones.
-func (h *Tables) resize(t *hashTable, slots int) {
+func (t *hashTable) resize(l *ledger.Ledger, slots int) {
 	next := *t.slots
 	next.bySlot, next.Builder = next.bySlot[:slots], program.Builder{}
-	h.want(t, &next)
+	t.want(l, &next)
 }
 
 // want enters the slots that a table is to have.
-func (h *Tables) want(table *hashTable, s *slots) {
-	s.number, s.set = table.number<<program.TableShift, program.HashSlots
-	if table.withPorts {
+func (t *hashTable) want(l *ledger.Ledger, s *slots) {
+	s.number, s.set = t.number<<program.TableShift, program.HashSlots
+	if t.withPorts {
 		s.set = program.Endpoints
 	}
-	table.slots = s
-	h.ledger.Want(table.account, s)
+	t.slots = s
+	l.Want(t.account, s)
 }
 
 // slots are those of a table, which take two bytes each.
@@ -293,8 +304,8 @@ func (h *Tables) forget(t *hashTable) {
 	if h.byKey[t.key] == t {
 		delete(h.byKey, t.key)
 	}
-	if h.numbers[t.number] == t {
-		delete(h.numbers, t.number)
+	if h.used[t.number] == t {
+		delete(h.used, t.number)
 	}
 	if t.account != nil {
 		h.ledger.Close(t.account)

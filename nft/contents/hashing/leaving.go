@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/verdict-proxy/verdict/nft/contents"
+	"github.com/verdict-proxy/verdict/nft/ledger"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -20,7 +21,7 @@ import (
 func IsMark(key uint32) bool { return key >= program.FirstTable<<program.TableShift }
 
 // setMark marks a table, or takes its mark away. Its data is that of a pool with the table.
-func (h *Tables) setMark(t *hashTable, marked bool) {
+func (t *hashTable) setMark(l *ledger.Ledger, marked bool) {
 	if t.marked == marked {
 		return
 	}
@@ -32,9 +33,9 @@ func (h *Tables) setMark(t *hashTable, marked bool) {
 	}
 	b.Word(value)
 	if t.marked = marked; marked {
-		h.ledger.Put(program.HashTables, b.Arena[:4], b.Arena[4:])
+		l.Put(program.HashTables, b.Arena[:4], b.Arena[4:])
 	} else {
-		h.ledger.Drop(program.HashTables, b.Arena[:4])
+		l.Drop(program.HashTables, b.Arena[:4])
 	}
 }
 
@@ -42,7 +43,7 @@ func (h *Tables) setMark(t *hashTable, marked bool) {
 // idle ones.
 func (h *Tables) leave(table *hashTable) bool {
 	empty := table.users == 0 && table.account != nil
-	if h.setMark(table, empty); empty && table.emptied == h.round && table.waiting == 0 {
+	if table.setMark(h.ledger, empty); empty && table.emptied == h.round && table.waiting == 0 {
 		return false
 	}
 	switch table.idle = false; {
@@ -78,8 +79,8 @@ func (h *Tables) DeletePiece(most int) (n int) {
 		t := h.leaving[0]
 		rest := max(0, len(t.slots.bySlot)-(most-n))
 		n += len(t.slots.bySlot) - rest
-		if h.resize(t, rest); rest == 0 {
-			h.setMark(t, false)
+		if t.resize(h.ledger, rest); rest == 0 {
+			t.setMark(h.ledger, false)
 			h.forget(t)
 			h.leaving = h.leaving[1:]
 		}
@@ -89,7 +90,7 @@ func (h *Tables) DeletePiece(most int) (n int) {
 
 // Keep has a table of the kernel leave in pieces, unless a pool has it.
 func (h *Tables) Keep(number uint32, withPorts bool, list iter.Seq[netip.AddrPort]) {
-	if h.numbers[number] != nil {
+	if h.used[number] != nil {
 		return
 	}
 	t, s, index := &hashTable{number: number, withPorts: withPorts}, slots{}, map[netip.AddrPort]uint16{}
@@ -103,9 +104,9 @@ func (h *Tables) Keep(number uint32, withPorts bool, list iter.Seq[netip.AddrPor
 		s.bySlot = append(s.bySlot, i)
 	}
 	if len(s.bySlot) > 0 {
-		h.numbers[number], t.account = t, h.ledger.Open("")
-		h.want(t, &s)
-		h.setMark(t, true)
+		h.used[number], t.account = t, h.ledger.Open("")
+		t.want(h.ledger, &s)
+		t.setMark(h.ledger, true)
 		h.leaving = append(h.leaving, t)
 	}
 }
@@ -114,7 +115,7 @@ func (h *Tables) Keep(number uint32, withPorts bool, list iter.Seq[netip.AddrPor
 func (h *Tables) ForgetIdle() {
 	for _, table := range slices.Concat(h.idle, h.leaving, h.coming.all()) {
 		h.coming.remove(table)
-		h.setMark(table, false)
+		table.setMark(h.ledger, false)
 		if table.idle = false; table.users == 0 {
 			h.forget(table)
 		}
