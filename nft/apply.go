@@ -103,7 +103,7 @@ func (e *Engine) writeLengths(d *delivery) error {
 	}
 	d.first = &program.Transaction{}
 	for _, tb := range e.tables {
-		tb.Want.AddLengths(d.first.For(tb.Family))
+		tb.Want.Chains.AddLengths(d.first.For(tb.Family), tb.Want.Program())
 	}
 	return e.sendApart(d.first)
 }

@@ -82,7 +82,7 @@ func (tb *Table) Intact(was kernel.Existing) bool {
 	if !was.SameLayout || was.Asleep() || len(was.Sets) != len(tb.Defs) || !tb.hasSets(was) || !hasFlowtable(was, tb.Want.Program()) {
 		return false
 	}
-	d := tb.compareChains(was, tb.Want.Program(), tb.Want.AllChains())
+	d := tb.compareChains(was, tb.Want.Program(), tb.Want.Chains.All(tb.Want.Program()))
 	return d.empty()
 }
 

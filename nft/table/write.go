@@ -38,7 +38,7 @@ func (tb *Table) Build(w program.Writer, found kernel.Existing) {
 func (tb *Table) tearDown(w program.Writer, found kernel.Existing) {
 	w.Do(program.Operation{Kind: program.FlushRules})
 	tb.dropSets(w, found, func(d *program.Set) bool { return !d.Dynamic })
-	chains := tb.Want.AllChains()
+	chains := tb.Want.Chains.All(tb.Want.Program())
 	for _, name := range slices.Sorted(maps.Keys(found.Chains)) {
 		if c, ok := chains[name]; !ok || c.Shape() != found.Chains[name] {
 			w.Do(program.Operation{Kind: program.DeleteChain, Name: name})
@@ -48,7 +48,7 @@ func (tb *Table) tearDown(w program.Writer, found kernel.Existing) {
 
 // undoStructure writes the chains that are not as they should be, and the sets that cannot stay.
 func (tb *Table) undoStructure(w program.Writer, found kernel.Existing) {
-	d := tb.compareChains(found, tb.Want.Program(), tb.Want.AllChains())
+	d := tb.compareChains(found, tb.Want.Program(), tb.Want.Chains.All(tb.Want.Program()))
 	d.clear(w, found)
 	tb.dropSets(w, found, func(*program.Set) bool { return false })
 	tb.addSets(w, true, found)

@@ -235,7 +235,8 @@ func (c *InUse) NewLengths() bool { return c.Lengths&^c.lengthsBefore != 0 }
 
 // AddLengths writes the chains of groups that are new. They come in a transaction of their own, before the elements that
 // need them: a packet in a chain keeps to the rules of the generation in which it entered, but looks elements up as of
-// now. It would miss a range whose group has no rule yet, and be dropped.
+// now. It would miss a range whose group has no rule yet, and be dropped. They count as written, whatever becomes of the
+// transaction: after an error, everything is compared.
 func (c *InUse) AddLengths(w program.Writer, p program.Program) {
 	if p.Lengths &^= c.lengthsBefore; p.Lengths == 0 {
 		return
@@ -246,6 +247,7 @@ func (c *InUse) AddLengths(w program.Writer, p program.Program) {
 	p.Lengths = c.Lengths
 	w.Do(program.Operation{Kind: program.FlushRules, Name: program.SourceRangesChain})
 	w.AddRules(p.SourceRanges())
+	c.NoteLengths()
 }
 
 // ExactTimeouts is how many different affinity timeouts a family's table has beside the rungs. Each timeout may need a

@@ -95,7 +95,7 @@ func (c *Contents) update(w program.Writer, p *port, want *contents.Port) {
 		pl := &p.pools[i]
 		id := c.Chains.Acquire(w, class, c.Program)
 		if pl.class.Hashed() || class.Hashed() {
-			c.updateHash(p, pl, class, endpoints)
+			pl.updateHash(&c.Hash, p.account, class, endpoints)
 		}
 		slots = c.slots.update(slots, p, pl, class, endpoints, before)
 		c.Chains.Release(pl.class)
@@ -117,16 +117,6 @@ func classOf(want *contents.Port, endpoints []contents.Endpoint, local bool) pro
 		class = class.KeepPort()
 	}
 	return class
-}
-
-func (c *Contents) updateHash(p *port, pl *poolState, to program.Class, endpoints []contents.Endpoint) {
-	if pl.hash == nil {
-		pl.hash = hashing.NewPool(pl.number, p.account)
-	}
-	if !to.Hashed() {
-		endpoints = nil
-	}
-	c.Hash.Update(pl.hash, endpoints)
 }
 
 // rename gives a port the name that is wanted. What it was to become before does not matter any more.
@@ -184,9 +174,6 @@ func (c *Contents) Finish(w program.Writer) {
 	c.Later.begin()
 }
 
-// AllChains are all chains of the table, by name.
-func (c *Contents) AllChains() map[string]program.Chain { return c.Chains.All(c.Program()) }
-
 // HasAffinity reports whether clients may have affinity entries in the kernel.
 func (c *Contents) HasAffinity() bool {
 	return c.Ports.earlier.haveAffinity() || c.Chains.HaveTokens()
@@ -196,13 +183,6 @@ func (c *Contents) HasAffinity() bool {
 // no longer, and of those that waited and got something else than Set said. They no longer wait.
 func (c *Contents) TakeWaiting() []string {
 	return slices.Concat(c.Ports.takeWaiting(c.Chains.Room()), c.answers.takeAgain(), c.Later.takeUnlike())
-}
-
-// AddLengths writes the chains that new source ranges need. They count as written, whatever becomes of the transaction:
-// after an error, everything is compared.
-func (c *Contents) AddLengths(w program.Writer) {
-	c.Chains.AddLengths(w, c.Program())
-	c.Chains.NoteLengths()
 }
 
 // NoteApplied notes that the kernel has what it is to have.

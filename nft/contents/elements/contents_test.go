@@ -45,7 +45,7 @@ func TestForgetSpares(t *testing.T) {
 		if forget {
 			c.ForgetSpares()
 		}
-		if _, there := c.AllChains()["random-2-sticky-1m30s"]; there == forget || c.HasAffinity() == forget {
+		if _, there := c.Chains.All(c.Program())["random-2-sticky-1m30s"]; there == forget || c.HasAffinity() == forget {
 			t.Errorf("forgotten %t: the chain is there %t, affinity %t", forget, there, c.HasAffinity())
 		}
 	}

@@ -63,6 +63,17 @@ func (pl *poolState) records(b *ledger.Builder) {
 	pl.hash.Record(b)
 }
 
+// updateHash gives a pool the hash table of its endpoints, or takes it away.
+func (pl *poolState) updateHash(h *hashing.Tables, a *ledger.Account, to program.Class, endpoints []contents.Endpoint) {
+	if pl.hash == nil {
+		pl.hash = hashing.NewPool(pl.number, a)
+	}
+	if !to.Hashed() {
+		endpoints = nil
+	}
+	h.Update(pl.hash, endpoints)
+}
+
 // ServicePorts are those of a table, with their numbers.
 type ServicePorts struct {
 	family  program.Family
