@@ -105,7 +105,7 @@ func (e *Engine) writeLengths(d *delivery) error {
 	for _, tb := range e.tables {
 		tb.Want.Chains.AddLengths(d.first.For(tb.Family), tb.Want.Program())
 	}
-	return e.sendApart(d.first)
+	return e.sendApart(d.first, true)
 }
 
 // rewrite prepares a transaction after which the kernel has what is wanted. Where it can, it writes the difference
@@ -140,46 +140,6 @@ func (e *Engine) rewrite(d *delivery) error {
 			e.mode = max(e.mode, replacing)
 			return fmt.Errorf("compare table %s %s with what it is to have: %w; nothing was changed", tb.Family, program.TableName, err)
 		}
-	}
-	return nil
-}
-
-// commit sends a transaction with the next stamps.
-func (e *Engine) commit(d *delivery, r *Result) error {
-	e.tables.WriteStamps(d.Transaction, e.instance, d.full, d.whole)
-	err := e.deliver(d, r)
-	if r.Outcome == kernel.Unknown && !d.inBatches {
-		r.Outcome, err = e.tables.ReadBack(e.conn, d.Transaction, err)
-	}
-	if r.Outcome == kernel.Applied {
-		e.tables.KeepStamps()
-		err = e.setFlags(r)
-	}
-	return err
-}
-
-// sendApart sends a transaction that is not a part of the collected changes.
-func (e *Engine) sendApart(t *program.Transaction) error {
-	if e.mode == synced { // otherwise the present stamps are unknown
-		e.tables.WriteStamps(t, e.instance, false, families{})
-	}
-	outcome, err := kernel.SendAlone(e.conn, t)
-	if outcome == kernel.Applied && e.mode == synced {
-		e.tables.KeepStamps()
-	}
-	return err
-}
-
-// setFlags gives tables the flags that they are to have. That is a transaction of its own, because the kernel refuses one that
-// also adds or deletes base chains (EINVAL). It comes last, so a table has the right contents when it wakes.
-func (e *Engine) setFlags(r *Result) error {
-	if !slices.ContainsFunc(e.tables, func(tb *table.Table) bool { return tb.Owner.Reflag }) {
-		return nil
-	}
-	d := &delivery{Transaction: &program.Transaction{}}
-	e.tables.Reflag(d.Transaction)
-	if err := e.deliver(d, r); err != nil {
-		return fmt.Errorf("change the flags of tables, whose contents are right: %w", err)
 	}
 	return nil
 }

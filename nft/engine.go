@@ -25,11 +25,7 @@ import (
 type Engine struct {
 	sender
 	pending
-	tables   table.Tables
-	instance uint32 // in the stamps of the tables
-	netns    int    // as in Options
-	piece    int    // as in Options
-	recheck  table.Recheck
+	recheck table.Recheck
 }
 
 // Options configure an engine.
@@ -99,8 +95,8 @@ func New(k kernel.NFTables, o Options) (*Engine, error) {
 // newEngine makes an engine that writes everything at its first Apply.
 func newEngine(k kernel.NFTables, o Options) *Engine {
 	e := &Engine{
-		sender: sender{conn: k}, pending: pending{mode: unplanned, tx: &program.Transaction{}},
-		netns: o.NetNS, piece: o.Piece, instance: cmp.Or(o.Instance, table.NewInstance()),
+		sender:  sender{conn: k, instance: cmp.Or(o.Instance, table.NewInstance())},
+		pending: pending{mode: unplanned, tx: &program.Transaction{}, piece: o.Piece},
 	}
 	for _, f := range program.Families() {
 		if len(o.Families) == 0 || slices.Contains(o.Families, f) {
@@ -157,14 +153,6 @@ func (e *Engine) collect(f program.Family, change func(*elements.Contents, progr
 	change(e.tables.In(f).Want, e.tx.For(f))
 	e.collected = true
 	e.discard()
-}
-
-// most is how many changes the next transaction has, from which on others wait; 0: it has all of them.
-func (e *Engine) most() int {
-	if e.mode != synced || e.whole {
-		return 0
-	}
-	return e.piece
 }
 
 // SetGlobals replaces the globals. They concern all service ports, so the next transaction has everything.
@@ -264,6 +252,15 @@ type pending struct {
 	tx        *program.Transaction // the collected changes of chains; the ledgers have those of elements
 	collected bool                 // something is wanted that was not wanted at the last Apply
 	whole     bool                 // the next Apply makes all changes at once
+	piece     int                  // as in Options
+}
+
+// most is how many changes the next transaction has, from which on others wait; 0: it has all of them.
+func (p *pending) most() int {
+	if p.mode != synced || p.whole {
+		return 0
+	}
+	return p.piece
 }
 
 // settled reports whether the engine knows what the kernel has, and no changes wait for the next Apply.
@@ -339,7 +336,7 @@ func (e *Engine) Guard(addrs []netip.Addr) (bool, error) {
 	if t.Empty() {
 		return true, nil
 	}
-	if err := e.sendApart(t); err != nil {
+	if err := e.sendApart(t, e.mode == synced); err != nil {
 		e.distrust()
 		return false, fmt.Errorf("guard %d addresses of IPVS: %w; the next transaction compares everything with the kernel",
 			len(addrs), err)

@@ -143,7 +143,7 @@ func (e *Engine) Mend() (chains []string, err error) {
 		}
 	}
 	if !t.Empty() {
-		err = e.sendApart(t)
+		err = e.sendApart(t, e.mode == synced)
 	}
 	if err == nil {
 		err = e.setFlags(&Result{})

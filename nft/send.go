@@ -13,6 +13,7 @@ import (
 	"github.com/verdict-proxy/verdict/nft/nlmsg"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/nft/serviceport"
+	"github.com/verdict-proxy/verdict/nft/table"
 )
 
 // Result is what an Apply did.
@@ -42,12 +43,14 @@ type Result struct {
 	Head func(most int) (lines func() []string)
 }
 
-// sender gives transactions to the kernel, and knows why the kernel refused the last one.
+// sender gives transactions to the kernel with stamps of the tables, and knows why the kernel refused the last one.
 type sender struct {
-	conn    kernel.NFTables
-	batch   kernel.Batch
-	refusal bool   // the kernel refused the last batch, and not for want of memory
-	unnamed uint32 // the message with an element that the kernel refused and did not name; 0: none
+	conn     kernel.NFTables
+	tables   table.Tables
+	instance uint32 // in the stamps
+	batch    kernel.Batch
+	refusal  bool   // the kernel refused the last batch, and not for want of memory
+	unnamed  uint32 // the message with an element that the kernel refused and did not name; 0: none
 }
 
 // delivery is a transaction on its way to the kernel.
@@ -69,6 +72,46 @@ func (d *delivery) text() string {
 		return d.first.String() + d.String()
 	}
 	return d.String()
+}
+
+// commit sends a transaction with the next stamps.
+func (s *sender) commit(d *delivery, r *Result) error {
+	s.tables.WriteStamps(d.Transaction, s.instance, d.full, d.whole)
+	err := s.deliver(d, r)
+	if r.Outcome == kernel.Unknown && !d.inBatches {
+		r.Outcome, err = s.tables.ReadBack(s.conn, d.Transaction, err)
+	}
+	if r.Outcome == kernel.Applied {
+		s.tables.KeepStamps()
+		err = s.setFlags(r)
+	}
+	return err
+}
+
+// sendApart sends a transaction that is not a part of the collected changes, with stamps if the present ones are known.
+func (s *sender) sendApart(t *program.Transaction, known bool) error {
+	if known {
+		s.tables.WriteStamps(t, s.instance, false, families{})
+	}
+	outcome, err := kernel.SendAlone(s.conn, t)
+	if outcome == kernel.Applied && known {
+		s.tables.KeepStamps()
+	}
+	return err
+}
+
+// setFlags gives tables the flags that they are to have. That is a transaction of its own, because the kernel refuses one that
+// also adds or deletes base chains (EINVAL). It comes last, so a table has the right contents when it wakes.
+func (s *sender) setFlags(r *Result) error {
+	if !slices.ContainsFunc(s.tables, func(tb *table.Table) bool { return tb.Owner.Reflag }) {
+		return nil
+	}
+	d := &delivery{Transaction: &program.Transaction{}}
+	s.tables.Reflag(d.Transaction)
+	if err := s.deliver(d, r); err != nil {
+		return fmt.Errorf("change the flags of tables, whose contents are right: %w", err)
+	}
+	return nil
 }
 
 // deliver gives a transaction to the kernel.
