@@ -132,7 +132,7 @@ func (p Program) postrouting() []rule.Rule {
 		rules = []rule.Rule{toClusterIP, {rule.IsNotTranslated(), rule.ReturnNow()}, hairpin}
 	}
 	if p.Fleet {
-		rules = append([]rule.Rule{p.answered()}, rules...)
+		rules = append([]rule.Rule{answered(p.Family)}, rules...)
 	}
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP} {
 		rules = append(rules, rule.Rule{rule.IsProtocol(proto), rule.Jump(masqueradingChain(proto))})
@@ -147,8 +147,8 @@ func (p Program) postrouting() []rule.Rule {
 
 // answered translates a packet by which an endpoint continues a connection that this node does not know. What this node itself
 // sends never belongs to a connection of another one, even if somebody names it as an endpoint.
-func (p Program) answered() rule.Rule {
-	return rule.Rule{rule.IsNotTranslated(), rule.NotFromThisNode(), rule.TCPOnly(), rule.IsNotSYN(), rule.SNAT(p.Family, Answers, rule.Saddr(p.Family), rule.TCPSport())}
+func answered(f Family) rule.Rule {
+	return rule.Rule{rule.IsNotTranslated(), rule.NotFromThisNode(), rule.TCPOnly(), rule.IsNotSYN(), rule.SNAT(f, Answers, rule.Saddr(f), rule.TCPSport())}
 }
 
 // toClusterIP masquerades connections to cluster IPs that do not come from pods, and those that an endpoint makes to
@@ -227,7 +227,7 @@ func (p Program) filterChains() []Chain {
 		input, forward, output = append(input, look), append(forward, look), append(output, look)
 	}
 	if p.FastPath > 0 {
-		list, forward = append(list, p.toFastPath()), append(forward, p.offer())
+		list, forward = append(list, toFastPath(p.Family)), append(forward, p.offer())
 	}
 	return append(list, []Chain{
 		{Name: "filter-input", Rules: input, Base: filterBase(unix.NF_INET_LOCAL_IN, "input", 0, "filter")},

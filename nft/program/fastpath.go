@@ -49,8 +49,8 @@ func (p Program) offer() rule.Rule {
 // toFastPath offers connections of Services to the kernel, which takes those that it can serve there. What another table has translated
 // is in none of the sets. If the endpoint is routed through another device than the one by which its answer came, the
 // connection stays: the flowtable would send the client's packets back to where the answer came from.
-func (p Program) toFastPath() Chain {
-	original := rule.Key{rule.OriginalDaddr(p.Family), rule.L4Proto(), rule.OriginalDport()}
+func toFastPath(f Family) Chain {
+	original := rule.Key{rule.OriginalDaddr(f), rule.L4Proto(), rule.OriginalDport()}
 	atNode := rule.In(NodePortAddresses, original[0])
 	add := []rule.Statement{rule.CameFromRoute(), rule.AddFlow(FastPathTable)}
 	c := Chain{Name: FastPathChain}
