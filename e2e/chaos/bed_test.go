@@ -17,7 +17,6 @@ import (
 
 	"github.com/verdict-proxy/verdict/e2e/apiserver"
 	"github.com/verdict-proxy/verdict/e2e/lab"
-	"github.com/verdict-proxy/verdict/e2e/netns"
 	"github.com/verdict-proxy/verdict/e2e/objects"
 )
 
@@ -32,6 +31,7 @@ type bed struct {
 	oracle  *oracle
 	editor  *editor
 	traffic *traffic
+	fast    *fastPath // nil: the kernel cannot have it
 	churn   *churn
 }
 
@@ -42,6 +42,7 @@ type fault struct {
 	alone  bool // no other fault comes with it
 	api    bool // it needs an API server
 	files  bool // it needs a folder of manifests
+	fast   bool // it needs a kernel with flowtables
 	// begin makes it happen, and returns a function that ends it, or nil.
 	begin func(b *bed, r *rand.Rand) (end func() error, err error)
 }
@@ -137,8 +138,9 @@ func (b *bed) startDaemon(t *testing.T, source string) {
 	t.Helper()
 	m := startMonitor(t, b.world.Node)
 	b.daemon = &daemon{node: b.world.Node, dir: b.logs, binary: *program, versions: splitFlag(*others), source: source}
-	b.oracle = &oracle{node: b.world.Node, scratch: netns.New(t), daemon: b.daemon}
+	b.oracle = newOracle(t, b.world.Node, b.daemon)
+	b.fast = newFastPath(t, b.world.Node)
 	b.editor = &editor{node: b.world.Node, monitor: m, ledger: b.ledger, oracle: b.oracle, daemon: b.daemon}
 	t.Cleanup(func() { lab.Must(t, b.daemon.kill()) })
-	lab.Must(t, b.daemon.start(), b.oracle.equal(time.Now().Add(settlePatience)))
+	lab.Must(t, b.daemon.start(), b.oracle.equal())
 }

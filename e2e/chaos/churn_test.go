@@ -60,7 +60,7 @@ func (c *churn) run(ctx context.Context, r *rand.Rand) {
 		c.gate.Lock()
 		c.change(ctx, r)
 		c.gate.Unlock()
-		time.Sleep(churnPause)
+		time.Sleep(slower(churnPause))
 	}
 }
 

@@ -34,6 +34,7 @@ type daemon struct {
 	source   string   // the flag that names what it reads
 	flags    []string // that a fault has chosen and that verdict render has, too
 	extra    []string // that only verdict run has
+	fastPath bool     // connections take the fast path
 	troubled bool     // it is suspended, or some of its system calls fail
 	started  int      // names the logs
 	process  *lab.Process
@@ -42,9 +43,11 @@ type daemon struct {
 
 // planFlags decide what the plan is. "verdict render" has them as well.
 func (d *daemon) planFlags() []string {
-	return slices.Concat([]string{
-		d.source, "--hostname-override=" + lab.NodeName, "--cluster-cidr=" + strings.Join(lab.Both("PODS"), ","),
-	}, d.flags)
+	flags := []string{d.source, "--hostname-override=" + lab.NodeName, "--cluster-cidr=" + strings.Join(lab.Both("PODS"), ",")}
+	if d.fastPath {
+		flags = append(flags, "--fast-path=services", fmt.Sprintf("--fast-path-after=%d", fastPathAfter))
+	}
+	return slices.Concat(flags, d.flags)
 }
 
 func (d *daemon) command() []string {
@@ -143,7 +146,7 @@ const claimPatience = 5 * time.Second
 // serving waits until the daemon has claimed the node, and returns it. It returns nil if there is no such daemon.
 func (d *daemon) serving() *lab.Process {
 	p := d.running()
-	for end := time.Now().Add(claimPatience); p != nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(slower(claimPatience)); p != nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if d.claimant() == p.PID() {
 			return p
 		}
@@ -206,7 +209,7 @@ func (d *daemon) refusesSecond() error {
 	if err != nil {
 		return err
 	}
-	const refusalPatience = 40 * time.Second
+	refusalPatience := slower(40 * time.Second)
 	select {
 	case <-p.Exited():
 	case <-time.After(refusalPatience):

@@ -35,7 +35,8 @@ func editFaults() []fault {
 		{"affinity flushed", 2, flushed("map", "affinity")},
 		{"tokens flushed", 2, flushed("map", "sticky-slots")},
 		{"set flushed", 3, func(r *rand.Rand, table string) string {
-			return flushed("set", objects.OneOf(r, "cluster-ips", "nodeport-addresses", "pod-cidrs", "hairpin", "service-cidrs"))(r, table)
+			return flushed("set", objects.OneOf(r, "cluster-ips", "nodeport-addresses", "pod-cidrs", "hairpin", "service-cidrs",
+				"fast-path", "fast-path-nodeports"))(r, table)
 		}},
 		{"foreign element", 3, func(r *rand.Rand, table string) string {
 			key := frontendOf(table, "VIP5", objects.OneOf(r, "tcp", "udp", "sctp"), 1+r.IntN(9))
@@ -66,6 +67,10 @@ func editFaults() []fault {
 			return nil, b.editor.edit(r, e.script(r, objects.OneOf(r, "ip", "ip6")))
 		}})
 	}
+	list = append(list, fault{name: "nft: flowtable deleted", weight: 3, fast: true, begin: func(b *bed, r *rand.Rand) (func() error, error) {
+		table := objects.OneOf(r, "ip", "ip6")
+		return nil, b.editor.edit(r, fmt.Sprintf("flush chain %s verdict to-fast-path\ndelete flowtable %[1]s verdict fast-path\n", table))
+	}})
 	return append(list, fault{name: "nft: ruleset saved and restored", weight: 4, begin: saveAndRestore})
 }
 
@@ -95,5 +100,5 @@ func saveAndRestore(b *bed, r *rand.Rand) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func() error { return b.editor.edit(r, "flush ruleset\n"+saved) }, nil
+	return func() error { return b.editor.edit(r, "flush ruleset\n"+b.oracle.loadable(saved)) }, nil
 }

@@ -31,7 +31,7 @@ func daemonFaults() []fault {
 		}},
 		{name: "daemon suspended", weight: 8, begin: suspended},
 		{name: "other backend", weight: 6, begin: func(b *bed, r *rand.Rand) (func() error, error) {
-			return nil, b.daemon.restart([]string{"--backend=" + objects.OneOf(r, "nft", "hybrid", "ipvs")}, nil)
+			return nil, b.daemon.restart([]string{"--backend=" + objects.OneOf(r, backends()...)}, nil)
 		}},
 		{name: "other flags", weight: 6, begin: func(b *bed, r *rand.Rand) (func() error, error) {
 			addresses := objects.OneOf(r, "primary", "all", "primary,localhost", "0.0.0.0/0,::/0")
@@ -46,6 +46,14 @@ func daemonFaults() []fault {
 		{name: "second daemon", weight: 4, begin: secondDaemon},
 		{name: "daemon replaced while it runs", weight: 6, begin: replace},
 	}
+}
+
+// backends are those that are nft here. A kernel with IPVS has others than the rounds are made for; package random has those.
+func backends() []string {
+	if _, err := os.Stat("/proc/net/ip_vs"); err == nil {
+		return []string{"nft"}
+	}
+	return []string{"nft", "hybrid", "ipvs"}
 }
 
 // withFlag has the daemon run with one more flag for a while.
@@ -110,7 +118,7 @@ func systemCallsFail(b *bed, r *rand.Rand) (func() error, error) {
 	}
 	share := objects.OneOf(r, int64(20), 100, 300)
 	// An error at the start would rightly end it. It may have to wait for the API server, and then they fail earlier.
-	if err := b.daemon.firstPass(claimPatience); err != nil {
+	if err := b.daemon.firstPass(slower(claimPatience)); err != nil {
 		b.ledger.note("system calls fail before the first pass: %v", err)
 	}
 	i.Fail(share)
@@ -204,6 +212,7 @@ func outsideFaults() []fault {
 			return func() error { return b.world.Plug("y", true) }, b.world.Plug("y", false) // no judged client is there
 		}},
 		{name: "addresses of the node change", weight: 12, begin: changeAddresses},
+		{name: "devices come and go", weight: 4, begin: devicesComeAndGo},
 		{name: "burst of changes", weight: 4, begin: func(b *bed, r *rand.Rand) (func() error, error) {
 			b.churn.burst(r, 40)
 			return nil, nil
@@ -258,6 +267,24 @@ func changeAddresses(b *bed, r *rand.Rand) (func() error, error) {
 		}
 		return errors.Join(errs...)
 	}, nil
+}
+
+// devicesComeAndGo gives the node further devices for a while, as pods that start and end do.
+func devicesComeAndGo(b *bed, r *rand.Rand) (func() error, error) {
+	n := 1 + r.IntN(5)
+	each := func(do func(name string) error) error {
+		var errs []error
+		for i := range n {
+			errs = append(errs, do(fmt.Sprintf("passing-%d", i)))
+		}
+		return errors.Join(errs...)
+	}
+	err := each(func(name string) error {
+		_, err := b.world.Node.Command("ip", "link", "add", name, "up", "type", "veth", "peer", "name", name+"-peer")
+		return err
+	})
+	pause(r, slower(3*time.Second)) // the fast path follows devices each second
+	return func() error { return each(b.world.Node.DeleteLink) }, err
 }
 
 // objectFaults are changes that clients of the untouched Services must not notice.
@@ -321,7 +348,7 @@ func damageFiles(b *bed, r *rand.Rand) (_ func() error, err error) {
 		err = b.daemon.start()
 	}
 	if err == nil {
-		err = b.daemon.firstPass(settlePatience)
+		err = b.daemon.firstPass(slower(settlePatience))
 	}
 	pause(r, quiet)
 	return nil, errors.Join(err, repair())

@@ -44,7 +44,7 @@ func (e *editor) edit(r *rand.Rand, script string) error {
 	if measured {
 		e.churn.hold()
 		defer e.churn.release()
-		time.Sleep(quiet) // until the daemon has followed the last changes
+		time.Sleep(slower(quiet)) // until the daemon has followed the last changes
 		var err error
 		if before, err = e.oracle.kernel(); err != nil {
 			return err
@@ -65,16 +65,16 @@ func (e *editor) edit(r *rand.Rand, script string) error {
 // measureRepair waits for the commit that repairs an edit. The window ends there if the kernel then holds what it held
 // before; otherwise it ends with the round.
 func (e *editor) measureRepair(w *window, from time.Time, before []string) error {
-	took, ok := e.monitor.repair(from, repairPatience)
+	took, ok := e.monitor.repair(from, slower(repairPatience))
 	if !ok {
 		if err := e.oracle.holds(before, 0); err != nil {
-			return fmt.Errorf("the daemon did not repair an edit within %s: %w", repairPatience, err)
+			return fmt.Errorf("the daemon did not repair an edit within %s: %w", slower(repairPatience), err)
 		}
 		return nil // the edit had changed nothing, such as a flush of an empty set
 	}
 	e.repairs = append(e.repairs, took)
 	e.ledger.note("repaired after %s", took)
-	if err := e.oracle.holds(before, time.Second); err != nil {
+	if err := e.oracle.holds(before, slower(time.Second)); err != nil {
 		e.ledger.note("the kernel is not as before the edit: %v", err)
 		return nil
 	}

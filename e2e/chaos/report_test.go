@@ -45,6 +45,10 @@ func (g *game) outcome() *measure.Table {
 		measure.Short(measure.Milliseconds(repairs.Median())), measure.Short(measure.Milliseconds(repairs.Quantile(0.99)))))
 	t.Add(fmt.Sprintf("rounds: kernel equal to a fresh plan after p50 %s ms, p99 %s ms",
 		measure.Short(measure.Milliseconds(settles.Median())), measure.Short(measure.Milliseconds(settles.Quantile(0.99)))))
+	if g.fast != nil {
+		taken := slices.Sorted(slices.Values(g.fast.taken))
+		t.Add(fmt.Sprintf("rounds with the fast path: %d; connections on it, whenever asked: %v", g.fast.rounds, taken))
+	}
 	t.Add(fmt.Sprintf("changes of other Services: %s (and %s that the API server did not take)",
 		measure.Count(g.churn.written), measure.Count(g.churn.failed)))
 	t.Add(fmt.Sprintf("system calls of the daemon that failed: %s, of these short reads: %s",

@@ -29,7 +29,7 @@ func selectedFaults() []fault {
 	all := slices.Concat(daemonFaults(), outsideFaults(), objectFaults(), healthFaults(), editFaults())
 	return slices.DeleteFunc(all, func(f fault) bool {
 		contained := func(word string) bool { return strings.Contains(f.name, word) }
-		return f.name == otherVersion && *others == "" || f.api && *manifests || f.files && !*manifests ||
+		return f.name == otherVersion && *others == "" || f.api && *manifests || f.files && !*manifests || f.fast && slowPath() != "" ||
 			!slices.ContainsFunc(strings.Split(*only, ","), contained)
 	})
 }
@@ -82,18 +82,28 @@ func (g *game) round(number int) error {
 	}
 	start := time.Now()
 	what := strings.Join(names, ", ")
+	if g.fast.in(number) {
+		what += " (with the fast path)"
+	}
 	g.ledger.note("round %d: %s", number, what)
-	err := g.inflict(r, drawn)
+	err := g.switchFastPath(number)
+	if err == nil {
+		err = g.inflict(r, drawn)
+	}
 	settled := time.Now()
 	if err == nil {
 		err = g.settle()
 	}
-	g.settles = append(g.settles, time.Since(settled))
+	took := time.Since(settled)
+	g.settles = append(g.settles, took)
+	if err == nil && g.daemon.fastPath {
+		err = g.fast.untilTaken()
+	}
 	if err == nil {
 		err = g.ledger.judge()
 	}
 	g.Logf("%s round %d: %s; %.1f s, settled in %d ms", time.Now().UTC().Format(time.TimeOnly), number,
-		what, time.Since(start).Seconds(), time.Since(settled).Milliseconds())
+		what, time.Since(start).Seconds(), took.Milliseconds())
 	return err
 }
 
@@ -126,7 +136,7 @@ func (g *game) settle() error {
 	if err := g.daemon.start(); err != nil {
 		return err
 	}
-	err := g.oracle.equal(time.Now().Add(settlePatience))
+	err := g.oracle.equal()
 	err = errors.Join(err, g.editor.forgetUntranslated())
 	g.ledger.closeAll()
 	return errors.Join(err, g.daemon.err())

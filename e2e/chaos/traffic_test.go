@@ -84,7 +84,7 @@ func (t *traffic) connect(ctx context.Context, place string, list []target, r *r
 		if flow != nil {
 			flow.Close()
 		}
-		time.Sleep(newPause)
+		time.Sleep(slower(newPause))
 	}
 }
 
@@ -143,7 +143,7 @@ func (t *traffic) keepOpen(ctx context.Context, place string, list []target) {
 			flows[i].Close()
 			flows[i] = nil
 		}
-		time.Sleep(openPause)
+		time.Sleep(slower(openPause))
 	}
 	for _, f := range flows {
 		if f != nil {

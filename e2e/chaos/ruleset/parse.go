@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -64,6 +65,10 @@ func (t *listed) block(kind, name string, body []string) {
 	if kind == "chain" {
 		t.chains[name] = body
 		return
+	}
+	if kind == "flowtable" { // it has the name of a set; devices come and go without a plan
+		name = kind + " " + name
+		body = slices.DeleteFunc(body, func(line string) bool { return strings.HasPrefix(line, "devices = ") })
 	}
 	s := &listedSet{header: []string{kind}}
 	t.sets[name] = s
