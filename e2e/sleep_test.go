@@ -51,6 +51,7 @@ func maySleep() map[string]string {
 		"e2e/deadnode refusing":                      traffic,
 		"e2e/deadnode startIdle":                     measures,
 		"e2e/deadnode vanishUnder":                   measures,
+		"e2e/fastpath TestStay":                      nothing,
 		"e2e/flood TestChecksLeaveNoFlows":           nothing,
 		"e2e/flood control":                          measures,
 		"e2e/flood measureChecks":                    measures,

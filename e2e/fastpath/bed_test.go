@@ -3,6 +3,7 @@
 package fastpath
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -38,7 +39,13 @@ type bed struct {
 	t    *testing.T
 	dir  string
 	busy func() // keeps a connection on the fast path; nil: there is none
+
+	port   uint16 // of the endpoints; 0: that of the world's servers
+	ranges string // the load balancer's source ranges
 }
+
+// terminating is what comes after the name of a pod that terminates and still serves.
+const terminating = " terminates"
 
 // web writes the Service. Its endpoints are pods.
 func (b *bed) web(annotation string, pods ...string) {
@@ -47,31 +54,41 @@ func (b *bed) web(annotation string, pods ...string) {
 kind: Service
 metadata: {namespace: shop, name: web, annotations: {%s}}
 spec:
-  type: NodePort
+  type: LoadBalancer
+  loadBalancerSourceRanges: [%s]
   clusterIPs: ["%s", "%s"]
   ipFamilies: [IPv4, IPv6]
   ports:
   - {name: tcp, port: %d, nodePort: %d, protocol: TCP}
-  - {name: udp, port: %[4]d, nodePort: %[5]d, protocol: UDP}
-`, annotation, lab.MustText(lab.IPv4, "VIP1"), lab.MustText(lab.IPv6, "VIP1"), servicePort, nodePort)
+  - {name: udp, port: %[5]d, nodePort: %[6]d, protocol: UDP}
+status: {loadBalancer: {ingress: [{ip: "%[7]s"}, {ip: "%[8]s"}]}}
+`, annotation, b.ranges, lab.MustText(lab.IPv4, "VIP1"), lab.MustText(lab.IPv6, "VIP1"), servicePort, nodePort,
+		lab.MustText(lab.IPv4, "LB1"), lab.MustText(lab.IPv6, "LB1"))
 	for _, f := range lab.Families() {
 		text += fmt.Sprintf(`---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {namespace: shop, name: web-%d, labels: {kubernetes.io/service-name: web}}
 addressType: %s
-ports: [{name: tcp, port: 8080, protocol: TCP}, {name: udp, port: 8080, protocol: UDP}]
+ports: [{name: tcp, port: %[3]d, protocol: TCP}, {name: udp, port: %[3]d, protocol: UDP}]
 endpoints:
-`, f, f)
+`, f, f, cmp.Or(b.port, 8080))
 		for _, pod := range pods {
-			text += fmt.Sprintf("- {addresses: [%q], nodeName: %s, conditions: {ready: true}}\n", lab.PodAddress(f, pod), lab.NodeOf(pod))
+			pod, ends := strings.CutSuffix(pod, terminating)
+			text += fmt.Sprintf("- {addresses: [%q], nodeName: %s, conditions: {ready: %t, serving: true, terminating: %t}}\n",
+				lab.PodAddress(f, pod), lab.NodeOf(pod), !ends, ends)
 		}
 	}
 	lab.Must(b.t, os.MkdirAll(filepath.Join(b.dir, "manifests"), 0o755), lab.WriteFile(filepath.Join(b.dir, "manifests"), "web.yaml", []byte(text)))
 }
 
+// newBed makes a world with the fast path, or with other flags. It skips tests on kernels on which the fast path stays off, where only
+// TestFlawedKernel has something to show.
 func newBed(t *testing.T, annotation string, flags ...string) *bed {
 	t.Helper()
+	if flaw := flawed(t); flaw != "" {
+		t.Skip("on this kernel the fast path stays off, because it " + flaw + "; TestFlawedKernel shows that")
+	}
 	b := &bed{World: lab.New(t), t: t, dir: t.TempDir()}
 	b.web(annotation, "c")
 	b.run(flags...)
@@ -84,14 +101,19 @@ func (b *bed) run(flags ...string) {
 	if len(flags) == 0 {
 		flags = []string{"--fast-path=services", "--fast-path-after=" + strconv.Itoa(after)}
 	}
+	b.start(flags...)
+	if flags[0] == "--fast-path=services" {
+		b.untilDevices(lab.OutsideLink)
+	}
+}
+
+func (b *bed) start(flags ...string) {
+	b.t.Helper()
 	b.Daemon = daemon.Run(b.t, b.World.Node, b.dir, append([]string{
 		binary, "run", "--manifests=" + filepath.Join(b.dir, "manifests"), "--hostname-override=" + lab.NodeName, "--backend=nft",
 		"--cluster-cidr=10.0.0.0/16,fd00:10::/48", "--healthz-bind-address=", "--metrics-bind-address=", "--table-owner=off",
 	}, flags...)...)
 	b.Manifests = filepath.Join(b.dir, "manifests")
-	if flags[0] == "--fast-path=services" {
-		b.untilDevices(lab.OutsideLink)
-	}
 }
 
 // devices lists those of the flowtables of both families.
