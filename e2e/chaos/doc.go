@@ -11,6 +11,7 @@
 //	report_test.go   the table at the end
 //	outages_test.go  faults of the daemon, the API server, the network, and of objects under the clients
 //	health_test.go   endpoints that vanish, refuse, flap, leave, and fail their checks
+//	fastpath_test.go the fast path in a third of the rounds
 //	edits_test.go    faults in the ruleset, made by the real nft
 //	bed_test.go      the network, the API server, the daemon and everything that runs beside them; what a fault of these is
 //	repair_test.go   how long a repair takes: who commits to nf_tables, and when
