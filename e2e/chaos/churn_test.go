@@ -75,7 +75,7 @@ func (c *churn) burst(r *rand.Rand, n int) {
 func (c *churn) change(ctx context.Context, r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()
-	name := fmt.Sprintf("svc-%02d", r.IntN(churnServices))
+	name := fmt.Sprintf("svc-%02d", r.IntN(churnServices / *slow))
 	if name[len(name)-1]%4 == 0 {
 		name = objects.Full(name)
 	}
