@@ -110,8 +110,8 @@ func TestBridge(t *testing.T) {
 	}
 }
 
-// TestBridgeReset: where the packets of a bridge pass the rules, connection tracking sees a reset before the fast path does. The reset
-// reaches the endpoint.
+// TestBridgeReset: where the packets of a bridge pass the rules, connection tracking sees those of a client behind it before the fast path
+// does. A reset of such a client does not take the connection from the fast path, but it reaches the endpoint.
 func TestBridgeReset(t *testing.T) {
 	b := newBed(t, "")
 	b.load("br_netfilter")
