@@ -123,7 +123,7 @@ chaos: packages build $(SUM) ## run the daemon under random faults and check eve
 		-rounds $(or $(ROUNDS),200) -seed $(or $(SEED),0) $(CHAOS)
 
 .PHONY: chaos-fast-path
-chaos-fast-path: ## the same from manifests, under Debian's kernel in QEMU: each third round with the fast path (root, amd64; ROUNDS=15 SEED=1; 2 minutes a round)
+chaos-fast-path: ## the same from manifests, under Debian's kernel in QEMU: each third round with the fast path (root, amd64; ROUNDS=15 SEED=1; 1 to 3 minutes a round)
 	e2e/ipvskernel/setup.sh
 	TAGS=e2e TIMEOUT=$$((600 * ($(or $(ROUNDS),15) + 1))) e2e/ipvskernel/test.sh ./e2e/chaos -- -test.run '^TestChaos$$' -manifests -slow 8 \
 		-rounds $(or $(ROUNDS),15) -seed $(or $(SEED),0) $(CHAOS)

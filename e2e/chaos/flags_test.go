@@ -19,7 +19,7 @@ var (
 	others    = flag.String("other", "", "the `FILES` with other versions of the program, as absolute paths separated by commas, which take turns with it as one more of the faults")
 	only      = flag.String("only", "", "draw only faults whose names contain one of these `WORDS`, separated by commas")
 	manifests = flag.Bool("manifests", false, "Verdict follows manifests instead of an API server")
-	slow      = flag.Int("slow", 1, "clients pause, and waits last, a `NUMBER` of times as long: the processor is emulated")
+	slow      = flag.Int("slow", 1, "clients pause, and waits last, a `NUMBER` of times as long, and fewer Services change: the processor is emulated")
 	soak      = flag.Duration("soak", 0, "instead of rounds, watch Verdict for a `TIME`: memory, descriptors and goroutines must stay flat")
 )
 
