@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/verdict-proxy/verdict/e2e/daemon"
 	"github.com/verdict-proxy/verdict/e2e/lab"
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) { os.Exit(netns.Enter(func() int { return program.Ma
 const (
 	servicePort = 80
 	nodePort    = 30080
-	patience    = 10 * time.Second
+	patience    = lab.Limit
 	after       = 12 // packets
 )
 
