@@ -238,7 +238,7 @@ IPVS_TESTS := ./ipvsctl ./nft ./cmd/verdict/list ./e2e/ipvs ./e2e/deadnode ./e2e
 e2e-ipvs: export TAGGED ?= 1
 e2e-ipvs: ## run the tests that need IPVS under a Debian kernel in QEMU (root, amd64; TAGGED= for all tests of their packages)
 	e2e/ipvskernel/setup.sh
-	set -eo pipefail; VERDICT_CONTROL_PLANE="$$(e2e/controlplane/build.sh)"; export VERDICT_CONTROL_PLANE TIMEOUT=3000; \
+	set -eo pipefail; VERDICT_CONTROL_PLANE="$$(e2e/controlplane/build.sh)"; export VERDICT_CONTROL_PLANE TIMEOUT=3600; \
 		export PASS_ENV="VERDICT_CONTROL_PLANE TAKEOVER_RUNS"; \
 		e2e/ipvskernel/test.sh $(IPVS_TESTS) 2>&1 | e2e/summarize.sh
 

@@ -3,19 +3,16 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/verdict-proxy/verdict/e2e/lab"
 	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
@@ -47,7 +44,7 @@ func TestRepairFreesFlows(t *testing.T) {
 		text := d.metrics(t)
 		return strings.Contains(text, firstCleaning) && !strings.Contains(text, firstCleaning+"0\n")
 	})
-	d.suspend(t)
+	lab.Must(t, lab.Suspend(d.cmd.Process.Pid))
 	ns.Must(t, "", "nft", "flush", "map", "ip", "verdict", "services")
 	if answered(t, client, 100*time.Millisecond) {
 		t.Fatal("the Service answers without its rules: the test proves nothing")
@@ -80,28 +77,6 @@ func (d *daemonProcess) metrics(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// suspend stops all threads of the daemon.
-func (d *daemonProcess) suspend(t *testing.T) {
-	t.Helper()
-	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	running := func(thread string) bool {
-		text, err := os.ReadFile(thread)
-		return err == nil && !strings.Contains(string(text), ") T ")
-	}
-	for {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.cmd.Process.Pid))
-		if err != nil || len(threads) == 0 {
-			t.Fatalf("list the threads of the daemon: %v, %v", threads, err)
-		}
-		if !slices.ContainsFunc(threads, running) {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
 }
 
 func listenUDP(t *testing.T, ns *netns.Namespace, at string) (conn *net.UDPConn) {

@@ -58,19 +58,19 @@ func TestPlugin(t *testing.T) {
 		`[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--table-owner=off"}]`)
 	c.ready(t, "verdict")
 	stopped, edited := c.nodes[0], c.nodes[1]
-	signal := func(n *node, program string, s syscall.Signal) {
+	suspend := func(n *node, program string) {
 		pids, err := n.processes(program)
 		lab.Must(t, err)
 		for _, pid := range pids {
-			if err := syscall.Kill(pid, s); !errors.Is(err, syscall.ESRCH) { // the kubelet may end what does not answer its probes
-				lab.Must(t, err)
-			}
+			lab.Must(t, lab.Suspend(pid))
+			t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) }) // the kubelet may have ended what does not answer its probes
+		}
+		if len(pids) == 0 {
+			t.Fatalf("no process %s runs on %s", program, n.name())
 		}
 	}
-	signal(stopped, "kubelet", syscall.SIGSTOP)
-	defer signal(stopped, "kubelet", syscall.SIGCONT)
-	signal(edited, "verdict", syscall.SIGSTOP) // otherwise it repairs the table at once
-	defer signal(edited, "verdict", syscall.SIGCONT)
+	suspend(stopped, "kubelet")
+	suspend(edited, "verdict") // otherwise it repairs the table at once
 	_, err := edited.ns.Command("nft", "flush", "set", "ip", "verdict", "cluster-ips")
 	lab.Must(t, err)
 	says(ask("diff"), stopped.name()+" does not answer", edited.name()+" differs from what is wanted; its daemon does not answer", "add element ip verdict cluster-ips")

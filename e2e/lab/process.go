@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -122,4 +123,26 @@ func (p *Process) Log(lines int) string {
 	}
 	all := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// Suspend stops a process, and returns when each of its threads stands still: until a thread gets to run, the others go on.
+func Suspend(pid int) error {
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	running := func(thread string) bool {
+		text, err := os.ReadFile(thread)
+		return err == nil && !strings.Contains(string(text), ") T ")
+	}
+	for late := time.Now().Add(Limit); ; time.Sleep(time.Millisecond) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		switch {
+		case err != nil:
+			return err
+		case !slices.ContainsFunc(threads, running):
+			return nil
+		case time.Now().After(late):
+			return fmt.Errorf("process %d got SIGSTOP, and still runs after %s", pid, Limit)
+		}
+	}
 }

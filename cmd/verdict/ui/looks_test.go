@@ -173,7 +173,7 @@ func (b *browser) scheme(name string) {
 // checkLost: nobody takes what a daemon has last said for what is. One that hangs does not answer, either.
 func (b *browser) checkLost(d *daemon.Daemon, name string) {
 	b.Helper()
-	lab.Must(b, syscall.Kill(d.PID(), syscall.SIGSTOP))
+	lab.Must(b, lab.Suspend(d.PID()))
 	b.open("services")
 	const lost = `/^The daemon does not answer\. What you see is from \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\./.test(document.querySelector("#bar").innerText) &&
 		["#figures", "main"].every(e => getComputedStyle(document.querySelector(e)).filter === "grayscale(1)") &&
