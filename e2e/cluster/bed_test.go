@@ -105,7 +105,9 @@ func (c *cluster) makeGroup() error {
 	if err := os.MkdirAll(group, 0o755); err != nil {
 		return err
 	}
-	c.cleanup(func() error { return errors.Join(enter(root), os.Remove(group)) })
+	c.cleanup(func() error { // it is empty when the kernel is done with the processes that were killed
+		return errors.Join(enter(root), eventually("remove the control group", func() error { return os.Remove(group) }))
+	})
 	return errors.Join(os.WriteFile(filepath.Join(group, "cpu.shares"), []byte("16384"), 0o644), enter(group))
 }
 
@@ -157,7 +159,7 @@ func (c *cluster) makePlaces() (err error) {
 			return err
 		}
 		c.nodes = append(c.nodes, n)
-		c.cleanup(n.removeGroups)
+		c.cleanup(func() error { return eventually("remove the control groups of "+n.name(), n.removeGroups) })
 		c.cleanup(n.end)
 	}
 	return c.route()

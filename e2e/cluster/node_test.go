@@ -200,7 +200,7 @@ func (n *node) write(name, text string) error {
 	return os.WriteFile(n.path(name), []byte(text), 0o644)
 }
 
-// removeGroups removes the control groups of the node. The kernel removes one only when it is empty.
+// removeGroups removes the control groups of the node. The kernel removes one only when it is done with the processes in it.
 func (n *node) removeGroups() error {
 	groups, err := filepath.Glob("/sys/fs/cgroup/*/" + n.name())
 	if err != nil {
