@@ -40,7 +40,7 @@ func newFastPath(t *testing.T, node *lab.Namespace) *fastPath {
 		t.Logf("no round has the fast path: %s", why)
 		return nil
 	}
-	// The kernel counts packets of connections that begin when it is told to. Those of before the first such round shall count as well.
+	// The kernel counts packets of connections that begin while this setting is on. Those of before the first such round shall count as well.
 	lab.Must(t, node.Sysctl("net.netfilter.nf_conntrack_acct=1"))
 	return &fastPath{node: node}
 }
