@@ -3,7 +3,8 @@
 # processors, the number of tests that passed, failed and were skipped, and their sums. It fails when a step has failed, or no
 # test has passed.
 # The numbers of a step are those of EVENTS/STEP.json, the events of "go test -json", or of the last line of its log that
-# says "N passed, N failed, N skipped".
+# says "N passed, N failed, N skipped". Each test that failed is named once more, with the first thing that it said: a record
+# of a run may keep its end alone.
 set -euo pipefail
 logs=$1 events=$2 total=$3
 
@@ -16,6 +17,17 @@ count() { # STEP: passed, failed, skipped; nothing for a step without tests
 	fi
 }
 
+failures() { # what the tests that failed said
+	local tests='"Action":"fail".*"Test":"' said='"Output":" +[A-Za-z0-9_]+\.go:[0-9]+: '
+	cat "$events"/*.json 2>/dev/null | grep -E "$tests|$said" | awk '
+		function field(name,    s) { s = substr($0, index($0, "\"" name "\":\"") + length(name) + 4); return substr(s, 1, index(s, "\"") - 1) }
+		{ key = field("Package") " " field("Test") }
+		/"Action":"fail"/ { print "\n" key "\n" said[key]; delete said[key]; next }
+		{ sub(/\\n"}$/, "") }
+		lines[key]++ < 5 { said[key] = said[key] substr($0, index($0, "\"Output\":\"") + 10, 600) "\n" }'
+}
+
+failures
 while IFS=$'\t' read -r name seconds code cpu; do
 	printf '%s\t%s\t%s\t%s\t%s\n' "$name" "$seconds" "$code" "$cpu" "$(count "$name")"
 done <"$logs/steps" | awk -F '\t' -v total="$total" '

@@ -27,7 +27,8 @@ const perSlice = 1000
 func TestFullPool(t *testing.T) {
 	n := newNode(t, rand.New(rand.NewPCG(1, 1)), "")
 	n.stop()
-	n.budgets = []string{"--max-service-elements=1000000", "--max-namespace-elements=1000000"}
+	// A share of a processor would have the changes wait for minutes where the kernel is slow.
+	n.budgets = []string{"--max-service-elements=1000000", "--max-namespace-elements=1000000", "--max-namespace-changes=1000000"}
 	n.start()
 	n.equal("the untouched Services")
 	clients := n.watch(lab.Families()...)

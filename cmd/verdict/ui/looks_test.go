@@ -135,7 +135,7 @@ func (b *browser) checkWidth(address string) {
 	id, _, _ := strings.Cut(address, "/")
 	if id == "explain" {
 		b.do("ask", chromedp.SetValue(css("#source"), "outside"), run(`document.querySelector("#ask").requestSubmit()`))
-		b.until("the answer", `document.querySelector("#answer .verdict")`)
+		b.answered()
 	}
 	content := map[string]string{"services": "#rows a", "service": "#picture svg", "changes": "#plot svg", "explain": "#ask"}[id]
 	b.until("its content", `document.querySelector("`+content+`").checkVisibility() && document.querySelector("#bar").innerText === ""`)

@@ -43,6 +43,9 @@ async function ask(path, query, signal) {
   return value;
 }
 
+// reason says why an answer is missing.
+const reason = e => e instanceof TypeError || e.name === "TimeoutError" ? "The daemon does not answer." : `The daemon answers: ${e.message}.`;
+
 const count = n => (n || 0).toLocaleString("en-US");
 const rate = (value, seconds) => seconds ? (value || 0).toLocaleString("en-US", {minimumFractionDigits: 1, maximumFractionDigits: 1}) : "…";
 const link = name => "#service/" + encodeURIComponent(name);
@@ -196,7 +199,7 @@ async function explainNow() {
     const list = await ask("explain", {source: $("source").value.trim(), destination: $("destination").value.trim()});
     $("answer").replaceChildren(...list.map(explanation));
   } catch (e) {
-    $("answer").replaceChildren(el("p", {class: "note bad"}, e.message));
+    $("answer").replaceChildren(el("p", {class: "note bad"}, reason(e)));
   }
   $("answer").removeAttribute("aria-busy");
 }
@@ -220,8 +223,7 @@ async function refresh() {
     if (show) await show(mine.signal);
     fail("");
   } catch (e) {
-    const silent = e instanceof TypeError || e.name === "TimeoutError";
-    if (e.name !== "AbortError") fail(old, silent ? "The daemon does not answer." : `The daemon answers: ${e.message}.`);
+    if (e.name !== "AbortError") fail(old, reason(e));
   }
   if (asking === mine) asking = null;
 }
