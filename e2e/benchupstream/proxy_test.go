@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ func upstreamSynced() *regexp.Regexp {
 
 func verdict(_, kubeconfig string) (command, env []string, err error) {
 	return []string{
-		*binary, "run", "--kubeconfig=" + kubeconfig, "--hostname-override=" + ownNode,
+		*binary, "run", "--profiling=" + strconv.FormatBool(*profile != ""), "--kubeconfig=" + kubeconfig, "--hostname-override=" + ownNode,
 		"--cluster-cidr=" + podRange + "," + measure.ClientRange,
 		"--healthz-bind-address=127.0.0.1:10256", "--metrics-bind-address=127.0.0.1:10249",
 	}, nil, nil

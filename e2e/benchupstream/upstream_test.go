@@ -1,6 +1,7 @@
 package benchupstream
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"net/netip"
@@ -26,6 +27,7 @@ var (
 	patience = flag.Duration("patience", 20*time.Minute, "how long a proxy may take for one thing; what takes longer is not measured")
 	savedIn  = flag.String("saved", "", "keep the etcd of each cluster in `DIR`, and start from it next time")
 	plotFile = flag.String("plot", "", "draw the latency of one change into `FILE` (SVG)")
+	profile  = flag.String("profile", "", "write what Verdict's processor does under the busy stream into `FILE` (\"go tool pprof\")")
 )
 
 // BenchmarkProxy measures each proxy at each size. Each size has its own control plane, and each proxy its own node. It
@@ -102,7 +104,7 @@ func measureProxy(b *testing.B, k *proxyKind, p *plane, f measure.Figures) {
 	countRules(b, path.Node, k.legacy, f)
 	c := newChanger(p)
 	r.changes(b, c, path.Node, f)
-	r.busy(b, c, f)
+	r.busy(b, c, path.Node, f)
 	measure.Compare(b, path, netip.AddrPortFrom(serviceIP(0), 80))(f)
 }
 
@@ -164,8 +166,16 @@ func (r *running) changes(b testing.TB, c *changer, node *lab.Namespace, f measu
 }
 
 // busy measures the cost of a stream of many changes. Nothing watches the kernel during it.
-func (r *running) busy(b testing.TB, c *changer, f measure.Figures) {
+func (r *running) busy(b testing.TB, c *changer, node *lab.Namespace, f measure.Figures) {
 	b.Helper()
+	if *profile != "" && r.kind.id == "verdict" {
+		written := make(chan error, 1)
+		go func() {
+			page, err := node.Get(b.Context(), fmt.Sprintf("http://127.0.0.1:10249/debug/pprof/profile?seconds=%d", *seconds))
+			written <- errors.Join(err, os.WriteFile(*profile, []byte(page.Body), 0o644))
+		}()
+		defer func() { lab.Must(b, <-written) }()
+	}
 	begin := time.Now()
 	f["busy-cpu-%"] = r.cost(b, func() error {
 		_, _, err := c.stream(nil, busyPerSecond, *seconds)
