@@ -57,8 +57,8 @@ func TestHashBudget(t *testing.T) {
 			name := test.planned.Ports[len(test.planned.Ports)-len(problems)+i].Name
 			want := "the hash tables of the Service would need more than 131072 slots in nft (ip); the endpoints of port " +
 				name + " are picked at random, by weight"
-			if !strings.HasSuffix(p.Reason, want) || p.Field != "metadata.annotations" {
-				t.Errorf("%s: %s; want: %s", p.Field, p.Reason, want)
+			if !strings.HasSuffix(p.Reason, want) || p.Field != "metadata.annotations" || p.Object != test.planned.Name || p.Kind != "Service" {
+				t.Errorf("%s %s, %s: %s; want: %s", p.Kind, p.Object, p.Field, p.Reason, want)
 			}
 		}
 		r := d.Apply()
