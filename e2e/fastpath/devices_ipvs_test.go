@@ -3,9 +3,15 @@
 package fastpath
 
 import (
+	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/e2e/lab"
 )
@@ -80,28 +86,16 @@ func (b *bed) passesBy(t *testing.T, w way, device string) {
 	lab.Must(t, b.World.Node.ForgetFlows())
 }
 
-// TestBridge: a bridge, with a client behind it, and an endpoint; first a plain one, then one whose packets pass the rules of the node
-// (br_netfilter).
+// TestBridge: a bridge, with a client behind it, and an endpoint. While it shows its packets to the rules (br_netfilter), connections by it
+// stay there, whether that is so from the beginning or not.
 func TestBridge(t *testing.T) {
 	b := newBed(t, "")
 	b.untilDevices("br-pods")
-	for _, filtered := range []bool{false, true} {
-		if filtered {
-			b.load("br_netfilter")
-			lab.Must(t, b.World.Node.Sysctl("net.bridge.bridge-nf-call-iptables=1", "net.bridge.bridge-nf-call-ip6tables=1"))
-		}
-		b.web("", "c")
-		b.untilAt(t, "c")
-		for _, f := range lab.Families() {
-			for _, p := range []lab.Protocol{lab.TCP, lab.UDP} {
-				b.passesBy(t, way{f, p, "b", "VIP1", servicePort}, lab.InnerLink)
-			}
-		}
-		b.web("", "b")
-		b.untilAt(t, "b")
-		for _, w := range ways() {
-			b.passesBy(t, w, "br-pods")
-		}
+	b.byBridge(t, true)
+	b.load("br_netfilter")
+	for _, call := range []string{"iptables", "ip6tables", ""} {
+		b.bridgesCall(strings.Fields(call)...)
+		b.byBridge(t, call == "")
 	}
 	for _, text := range b.devices() {
 		if strings.Contains(text, "veth-b") {
@@ -110,23 +104,149 @@ func TestBridge(t *testing.T) {
 	}
 }
 
-// TestBridgeReset: where the packets of a bridge pass the rules, connection tracking sees those of a client behind it before the fast path
-// does. A reset of such a client does not take the connection from the fast path, but it reaches the endpoint.
+// bridgesCall has bridges show the packets of some families to the rules, and waits until Verdict knows.
+func (b *bed) bridgesCall(families ...string) {
+	b.t.Helper()
+	for _, f := range []string{"iptables", "ip6tables"} {
+		value := map[bool]int{true: 1}[slices.Contains(families, f)]
+		lab.Must(b.t, b.World.Node.Sysctl(fmt.Sprintf("net.bridge.bridge-nf-call-%s=%d", f, value)))
+	}
+	stay := len(families) > 0
+	lab.Eventually(b.t, fmt.Sprintf("the rules keep connections by bridges: %t", stay), func() error {
+		for _, family := range []string{"ip", "ip6"} {
+			text, err := b.World.Node.Command("nft", "list", "chain", family, "verdict", "filter-forward")
+			if err != nil || strings.Contains(text, `meta iifkind != "bridge" meta oifkind != "bridge" goto to-fast-path`) != stay {
+				return errors.Join(err, errors.New(text))
+			}
+		}
+		return nil
+	})
+}
+
+// byBridge has connections of a client behind the bridge and to an endpoint behind it take the fast path, or not.
+func (b *bed) byBridge(t *testing.T, fast bool) {
+	t.Helper()
+	for _, test := range []struct {
+		pod, device string
+		ways        []way
+	}{
+		{"c", lab.InnerLink, []way{
+			{lab.IPv4, lab.TCP, "b", "VIP1", servicePort}, {lab.IPv4, lab.UDP, "b", "VIP1", servicePort},
+			{lab.IPv6, lab.TCP, "b", "VIP1", servicePort}, {lab.IPv6, lab.UDP, "b", "VIP1", servicePort},
+		}},
+		{"b", "br-pods", ways()},
+	} {
+		b.web("", test.pod)
+		b.untilAt(t, test.pod)
+		lab.Must(t, b.World.Node.ForgetFlows())
+		for _, w := range test.ways {
+			if fast {
+				b.passesBy(t, w, test.device)
+			} else {
+				b.stays(t, w, "a bridge that shows its packets to the rules")
+			}
+		}
+	}
+}
+
+// TestBridgeReset: where bridges show their packets to the rules, connection tracking sees a reset before the flowtable of the bridge does.
+// It ends the entry of the connection all the same, whoever sends it.
 func TestBridgeReset(t *testing.T) {
 	b := newBed(t, "")
 	b.load("br_netfilter")
-	lab.Must(t, b.World.Node.Sysctl("net.bridge.bridge-nf-call-iptables=1"))
+	b.bridgesCall("iptables", "ip6tables")
 	b.untilDevices("br-pods")
-	b.At(t, "c").Must(t, "table inet resets { counter n { }; chain p { type filter hook prerouting priority -300; tcp dport 8080 tcp flags rst counter name n; }; }", "nft", "-f", "-")
-	w := way{lab.IPv4, lab.TCP, "b", "VIP1", servicePort}
-	conn := b.dial(t, w)
-	lab.Must(t, conn.SetLinger(0), conn.Close())
-	lab.Eventually(t, "the reset reaches the endpoint", func() error {
-		text, err := b.At(t, "c").Command("nft", "list", "counter", "inet", "resets", "n")
-		if err == nil && strings.Contains(text, "packets 0 ") {
-			err = fmt.Errorf("the counter is %s; the connection is %q", text, b.track(w.family, w.protocol, w.to(), port(conn)))
+	for _, pod := range []string{"b", "c"} {
+		b.resets(pod)
+	}
+	b.port = echoPort
+	for _, test := range []struct{ client, endpoint, by string }{
+		{"b", "c", "client"}, {"b", "c", "endpoint"}, {"a", "b", "client"}, {"a", "b", "endpoint"}, {lab.Outside, "b", "endpoint"},
+	} {
+		b.web("", test.endpoint)
+		for _, f := range lab.Families() {
+			t.Run(fmt.Sprintf("%s from %s to %s, by the %s", f, test.client, test.endpoint, test.by), func(t *testing.T) {
+				w := way{f, lab.TCP, test.client, "VIP1", servicePort}
+				if test.client == lab.Outside {
+					w.name, w.port = "NODE", nodePort
+				}
+				conn := b.at(t, w, test.endpoint)
+				for range 2 * after {
+					if pod := asks(t, conn, "?"); pod != test.endpoint {
+						t.Fatalf("pod %q answers", pod)
+					}
+				}
+				t.Logf("the connection is %q", b.track(f, w.protocol, w.to(), port(conn)))
+				if test.by == "endpoint" {
+					asks(t, conn, "r")
+				} else {
+					lab.Must(t, conn.(*net.TCPConn).SetLinger(0), conn.Close())
+				}
+				lab.Eventually(t, "the connection ends", func() error {
+					if line := b.track(f, w.protocol, w.to(), port(conn)); line == "" || offloaded(line) || strings.Contains(line, "ESTABLISHED") {
+						return fmt.Errorf("it is %q", line)
+					}
+					return nil
+				})
+			})
 		}
+	}
+}
+
+// resets starts a server in a pod that answers each byte with the name of the pod, but r with a reset.
+func (b *bed) resets(pod string) {
+	b.t.Helper()
+	var listener net.Listener
+	b.At(b.t, pod).MustDo(b.t, func() (err error) {
+		listener, err = net.ListenTCP("tcp", &net.TCPAddr{Port: echoPort})
 		return err
 	})
-	t.Logf("the connection is %q", b.track(w.family, w.protocol, w.to(), port(conn)))
+	b.t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return // closed
+			}
+			go func() {
+				question := make([]byte, 1)
+				for {
+					if _, err := conn.Read(question); err != nil || question[0] == 'r' {
+						_, _ = conn.(*net.TCPConn).SetLinger(0), conn.Close()
+						return
+					}
+					_, _ = conn.Write([]byte(pod)) // the client reports what it misses
+				}
+			}()
+		}
+	}()
+}
+
+// asks sends a byte, and returns the one that comes back; "": the connection is reset.
+func asks(t *testing.T, conn net.Conn, question string) string {
+	t.Helper()
+	answer := make([]byte, 1)
+	_, err := conn.Write([]byte(question))
+	lab.Must(t, err, conn.SetReadDeadline(time.Now().Add(patience)))
+	if n, err := conn.Read(answer); !errors.Is(err, unix.ECONNRESET) {
+		lab.Must(t, err)
+		return string(answer[:n])
+	}
+	return ""
+}
+
+// at opens a connection to a pod as soon as the Service leads there.
+func (b *bed) at(t *testing.T, w way, pod string) (conn net.Conn) {
+	t.Helper()
+	lab.Eventually(t, "connections go to "+pod, func() (err error) {
+		if conn, err = b.At(t, w.place).DialContext(t.Context(), "tcp", w.to().String()); err != nil {
+			return err
+		}
+		if is := asks(t, conn, "?"); is != pod {
+			return errors.Join(fmt.Errorf("they go to %q", is), conn.Close())
+		}
+		return nil
+	})
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }

@@ -2,7 +2,9 @@ package kernel
 
 import (
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -90,6 +92,18 @@ func SlowPath(o Options) (why string, err error) {
 	})
 	return why, err
 }
+
+// BridgesCall reports whether bridges show their packets to the rules (br_netfilter), in the network namespace of the calling thread.
+func BridgesCall() bool {
+	return slices.ContainsFunc([]string{"iptables", "ip6tables"}, func(name string) bool {
+		text, _ := os.ReadFile("/proc/sys/net/bridge/bridge-nf-call-" + name) // without the module, there is none
+		return strings.TrimSpace(string(text)) == "1"
+	})
+}
+
+// BridgesStay says what follows for the fast path.
+const BridgesStay = "connections by a bridge stay on the rules, because bridges show their packets to these first " +
+	"(net.bridge.bridge-nf-call-iptables or -ip6tables is 1)"
 
 // WhySlow is SlowPath for callers that leave the fast path off if nobody knows.
 func WhySlow(o Options) string {

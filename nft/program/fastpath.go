@@ -42,8 +42,15 @@ func (o *Operation) flowtableText(where string) string {
 
 // offer is the rule by which packets of established connections go to the chain. Only answers do: the endpoint has answered by then, and
 // the first packets have passed everything that looks for refusals. Most packets fail the cheapest test, which is first.
+//
+// A bridge that calls iptables has connection tracking see and translate packets before the flowtable of the bridge does. A reset would
+// not take the connection from there, so its entry would stay as long as that of an established one.
 func (p Program) offer() rule.Rule {
-	return rule.Rule{rule.IsTranslated(), rule.IsReply(), rule.HasMorePackets(p.FastPath), rule.GoTo(FastPathChain)}
+	r := rule.Rule{rule.IsTranslated(), rule.IsReply(), rule.HasMorePackets(p.FastPath)}
+	if p.BridgesCall {
+		r = append(r, rule.NotBy("bridge"), rule.NotTo("bridge"))
+	}
+	return append(r, rule.GoTo(FastPathChain))
 }
 
 // toFastPath offers connections of Services to the kernel, which takes those that it can serve there. What another table has translated

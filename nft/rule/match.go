@@ -108,13 +108,19 @@ func HasMorePackets(n uint32) Statement {
 	}}
 }
 
-// MetaIIFKind is NFT_META_IIFKIND, which x/sys does not have.
-const MetaIIFKind expr.MetaKey = 26
+// MetaIIFKind and metaOIFKind are NFT_META_IIFKIND and NFT_META_OIFKIND, which x/sys does not have.
+const (
+	MetaIIFKind expr.MetaKey = 26
+	metaOIFKind expr.MetaKey = 27
+)
 
-// NotBy matches packets that did not arrive by a device of a kind.
-func NotBy(kind string) Statement {
+// NotBy matches packets that did not arrive by a device of a kind, and NotTo those that do not leave by one.
+func NotBy(kind string) Statement { return kindIsNot("iifkind", MetaIIFKind, kind) }
+func NotTo(kind string) Statement { return kindIsNot("oifkind", metaOIFKind, kind) }
+
+func kindIsNot(field string, key expr.MetaKey, kind string) Statement {
 	padded := append([]byte(kind), make([]byte, unix.IFNAMSIZ-len(kind))...)
-	return Compare(fmt.Sprintf("meta iifkind != %q", kind), &expr.Meta{Key: MetaIIFKind, Register: FirstRegister}, nil, expr.CmpOpNeq, padded)
+	return Compare(fmt.Sprintf("meta %s != %q", field, kind), &expr.Meta{Key: key, Register: FirstRegister}, nil, expr.CmpOpNeq, padded)
 }
 
 // TCPOnly matches TCP packets. nft does not list it before a field of TCP, which implies it.

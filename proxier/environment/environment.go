@@ -24,8 +24,10 @@ type Options struct {
 	IPv6     bool                         // the kernel has it
 	Servers  []netip.AddrPort             // API servers, as the configuration names them
 	SlowPath func() string                // returns why the kernel cannot have the fast path; nil: it can
-	Retry    time.Duration                // after how much time the loop calls Update again if Primary fails
-	Log      *slog.Logger
+	// BridgesCall reports whether bridges show their packets to the rules now, which matters to the fast path; nil: they do not.
+	BridgesCall func() bool
+	Retry       time.Duration // after how much time the loop calls Update again if Primary fails
+	Log         *slog.Logger
 }
 
 // Environment is what follows from the settings, the Node object and the host's addresses for all Services alike.
@@ -65,7 +67,14 @@ func (n *Environment) Reconfigure(s *config.Settings) { n.options.Settings, n.as
 func (n *Environment) Known() bool { return n.known }
 
 // Due reports whether Update is to be called although the store has no change.
-func (n *Environment) Due() bool { return n.askAgain || !n.known }
+func (n *Environment) Due() bool {
+	return n.askAgain || !n.known || n.bridgesCall() != n.Shared.BridgesCall
+}
+
+// bridgesCall asks if it matters.
+func (n *Environment) bridgesCall() bool {
+	return n.Shared.FastPath > 0 && n.options.BridgesCall != nil && n.options.BridgesCall()
+}
 
 // NoticeRefusals has the kernel notice which endpoints refuse, if anything looks for failed endpoints. It reports whether
 // the kernel did not do so before. What one Service has asked for stays: to take the rule out again would write all tables
@@ -151,6 +160,7 @@ func (n *Environment) Update(env state.Environment) {
 	if n.Shared.FastPathDevices = s.FastPathDevices; slow != "" {
 		n.Shared.FastPath, n.Shared.FastPathDevices = 0, nil
 	}
+	n.Shared.BridgesCall = n.bridgesCall()
 	n.Plan = plan.Environment{
 		NodeName:      s.NodeName,
 		Zone:          node.Zone,

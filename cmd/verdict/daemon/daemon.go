@@ -25,6 +25,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/takeover"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/nft/inspect"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 	"github.com/verdict-proxy/verdict/proxier"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
@@ -87,7 +88,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		Settings: s, Store: store, Dataplane: k.dataplane(store), Empty: k.empty, Flows: k.flows, Former: formerFrontends(k.engine, log), Adopted: adoptedFrontends(k.balancer),
 		Primary: host.Primary, APIServers: objects.APIServers(s), Observer: observers, Log: log,
 		NoIPv6: !slices.Contains(k.families, program.IPv6), Interference: interference, Reconfigured: reconfigured,
-		Accounts: observers.accounts, Health: health, SlowPath: k.slowPath, Turned: observers.proxy.Turned,
+		Accounts: observers.accounts, Health: health, SlowPath: k.slowPath, BridgesCall: kernel.BridgesCall,
+		Turned: observers.proxy.Turned,
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	daemon := observers.daemon(store, health)

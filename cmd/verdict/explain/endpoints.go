@@ -62,7 +62,7 @@ func (x *explainer) translated(p *inspect.Pick) error {
 	if x.stoppedByOthers(append(hooks, "postrouting")) {
 		return nil
 	}
-	if err := x.fastPath(hooks); err != nil {
+	if err := x.fastPath(hooks, way); err != nil {
 		return err
 	}
 	return x.masquerading(ends, false)

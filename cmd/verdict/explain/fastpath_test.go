@@ -9,6 +9,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/config"
 	"github.com/verdict-proxy/verdict/e2e/oracle"
+	nftkernel "github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
@@ -38,12 +39,14 @@ func TestFastPath(t *testing.T) {
 	daemon := socket.FastPath{After: 12, OnRules: []socket.OnRules{
 		{Port: "shop/slow:http", Family: "IPv4", Why: annotation}, {Port: "shop/slow:odd", Family: "IPv4", Why: annotation},
 	}}
+	stays := "The connection stays on the rules: it comes or leaves by a bridge, and " + nftkernel.BridgesStay + "."
 	const skips = "After 12 packets, packets of the connection skip the rules of this node."
 	for _, tt := range []struct {
 		name, from, to, want, evidence string
 		protocol                       state.Protocol
 		fast                           socket.FastPath
 		deaf                           error
+		bridge                         string
 		set                            func(*config.Settings)
 	}{
 		{name: "off", from: "10.0.1.1", to: "10.96.0.10:80", set: func(*config.Settings) {}},
@@ -57,11 +60,14 @@ func TestFastPath(t *testing.T) {
 			want: "The connection stays on the rules: the tables do not offer it to the fast path; the daemon knows why, and does not answer."},
 		{name: "this node", from: "192.168.7.1", to: "10.96.0.10:80", fast: daemon, set: on,
 			want: "The connection stays on the rules: this node itself is one of its ends, and only packets that it forwards can skip them."},
+		{name: "endpoint behind a bridge", from: "192.0.2.9", to: "192.168.7.1:30080", fast: daemon, set: on, bridge: "pods", want: stays},
+		{name: "client behind a bridge", from: "192.0.2.9", to: "192.168.7.1:30080", fast: daemon, set: on, bridge: "eth0", want: stays},
+		{name: "neither", from: "10.0.1.1", to: "10.96.0.10:80", fast: daemon, set: on, bridge: "eth0", want: skips},
 		{name: "no effect", from: "10.0.1.1", to: "10.96.0.10:80", fast: socket.FastPath{After: 12, NoEffect: "the kernel is old"}, set: func(*config.Settings) {},
 			want: "The connection stays on the rules: the kernel is old."},
 	} {
 		k := newImagined(t, c, tt.set)
-		k.fast, k.deaf = tt.fast, tt.deaf
+		k.fast, k.deaf, k.stays = tt.fast, tt.deaf, tt.bridge
 		e, err := explanationOf(k, question{src: netip.MustParseAddr(tt.from), dst: netip.MustParseAddrPort(tt.to), protocol: uint8(state.TCP)})
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)

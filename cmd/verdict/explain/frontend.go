@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/verdict-proxy/verdict/nft/inspect"
+	nftkernel "github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
@@ -92,7 +93,7 @@ func (x *owner) noFrontend() error {
 const fastPath = "fast path"
 
 // fastPath says whether the packets of a connection that is served will skip the rules. It says nothing if --fast-path is off.
-func (x *owner) fastPath(hooks []string) error {
+func (x *owner) fastPath(hooks []string, way route) error {
 	after, by, err := x.Offered(x.packet, x.nodePort)
 	if err != nil {
 		return err
@@ -106,6 +107,8 @@ func (x *owner) fastPath(hooks []string) error {
 	case why != "":
 	case !slices.Contains(hooks, "forward"):
 		why = "this node itself is one of its ends, and only packets that it forwards can skip them"
+	case x.stays || way.stays:
+		why = "it comes or leaves by a bridge, and " + nftkernel.BridgesStay
 	case by.Found:
 		x.add(fastPath, fmt.Sprintf("After %d packets, packets of the connection skip the rules of this node.", after), x.element(by))
 		return nil

@@ -55,6 +55,7 @@ type route struct {
 	local bool   // to itself
 	link  string // otherwise, by this interface
 	ports bool   // which is a bridge or a VRF: one device in front of several
+	stays bool   // which is a bridge that keeps connections from the fast path
 	// refused: the node has no route for the address.
 	refused bool
 	// off is the sysctl that keeps this host from forwarding packets; "": it forwards them.
@@ -122,5 +123,6 @@ func (*live) Route(to netip.Addr) (r route, err error) {
 		return r, fmt.Errorf("look up the interface of the route to %s: %w", to, err)
 	}
 	r.link, r.ports = link.Attrs().Name, link.Type() == "bridge" || link.Type() == "vrf"
+	r.stays = link.Type() == "bridge" && nftkernel.BridgesCall()
 	return r, nil
 }

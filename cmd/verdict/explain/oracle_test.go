@@ -182,6 +182,7 @@ type imagined struct {
 	tables  *memkernel.NFTables
 	fast    socket.FastPath // as the daemon says
 	deaf    error           // of the daemon
+	stays   string          // the link that keeps connections from the fast path
 }
 
 func newImagined(t *testing.T, c *oracle.Cluster, change ...func(*config.Settings)) *imagined {
@@ -224,9 +225,9 @@ func (k *imagined) Route(to netip.Addr) (route, error) {
 		return route{local: true}, nil
 	}
 	if slices.ContainsFunc(k.cluster.PodRanges, func(r netip.Prefix) bool { return r.Contains(to) }) {
-		return route{link: "pods"}, nil
+		return route{link: "pods", stays: k.stays == "pods"}, nil
 	}
-	return route{link: "eth0"}, nil
+	return route{link: "eth0", stays: k.stays == "eth0"}, nil
 }
 
 func (*imagined) Flows(conntrack.Query) ([]conntrack.FoundFlow, error) { return nil, nil }

@@ -19,6 +19,8 @@ type path struct {
 	*Explanation
 	q      question
 	packet inspect.Packet
+	// stays: it comes by a bridge that keeps connections from the fast path.
+	stays bool
 	// missing: there is no table of Verdict, or it sleeps, so nothing of it acts.
 	missing bool
 }
@@ -32,7 +34,7 @@ func (x *path) origin() (bool, error) {
 	}
 	how := "is sent by this node"
 	if x.packet.Local = back.local; !back.local {
-		x.packet.Interface = back.link
+		x.packet.Interface, x.stays = back.link, back.stays
 		if x.q.link != "" {
 			x.packet.Interface = x.q.link
 		}

@@ -173,7 +173,7 @@ func (x *explainer) balanced(l inspect.Look, hooks []string) error {
 	if x.stoppedByOthers(append(hooks, "postrouting")) {
 		return nil
 	}
-	if err := x.fastPath(hooks); err != nil {
+	if err := x.fastPath(hooks, route{}); err != nil {
 		return err
 	}
 	return x.masquerading(takes, true)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -34,7 +35,11 @@ func (o *options) write(out io.Writer, what any) error {
 			fmt.Fprintf(w, "Through this node, clients outside have %s to endpoints on other nodes\n", state.Plural(n, "open connection"))
 		}
 		if what.FastPath.On() && len(what.Open) > 0 {
-			fmt.Fprintf(w, "On the fast path: %s\n", state.Plural(socket.OnFastPath(what.Open), "open connection"))
+			fmt.Fprintf(w, "On the fast path: %s", state.Plural(socket.OnFastPath(what.Open), "open connection"))
+			if what.FastPath.BridgesStay {
+				fmt.Fprint(w, "; ", kernel.BridgesStay)
+			}
+			fmt.Fprintln(w)
 		}
 	}
 	return w.Flush()

@@ -18,6 +18,7 @@ import (
 	"github.com/verdict-proxy/verdict/cmd/verdict/snapshot"
 	"github.com/verdict-proxy/verdict/cmd/verdict/socket"
 	"github.com/verdict-proxy/verdict/e2e/fields"
+	"github.com/verdict-proxy/verdict/nft/kernel"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -210,6 +211,10 @@ TCP  10.96.0.11:80      -          nft        shop/empty:http rejected
 On the fast path: 4 open connections
 `
 	if diff := cmp.Diff(want, text(t, table, options{})); diff != "" {
+		t.Error(diff)
+	}
+	table.FastPath.BridgesStay = true
+	if diff := cmp.Diff(strings.TrimSuffix(want, "\n")+"; "+kernel.BridgesStay+"\n", text(t, table, options{})); diff != "" {
 		t.Error(diff)
 	}
 }

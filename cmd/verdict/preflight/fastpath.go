@@ -33,7 +33,11 @@ func FastPath(s *config.Settings, families []program.Family) []Finding {
 		}
 		chains = append(chains, skipped(list)...)
 	}
-	return []Finding{fastPathBeside(f, chains)}
+	list := []Finding{fastPathBeside(f, chains)}
+	if kernel.BridgesCall() {
+		list = append(list, Finding{Check: f.Check + " and bridges", Status: OK, Detail: kernel.BridgesStay})
+	}
+	return list
 }
 
 // skipped names the chains that apply to each packet that the node forwards, and not only to first ones. Those of both families are
