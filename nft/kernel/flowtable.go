@@ -66,6 +66,19 @@ func fastPathFlaws() []flaw {
 	}
 }
 
+// flawOf returns the flaw of a version of the kernel; "": it has none, or nobody knows.
+func flawOf(release string) string {
+	var is [2]int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &is[0], &is[1]); n == 2 {
+		for _, x := range fastPathFlaws() {
+			if slices.Compare(is[:], x.first[:]) >= 0 && slices.Compare(is[:], x.last[:]) <= 0 {
+				return x.what
+			}
+		}
+	}
+	return ""
+}
+
 // SlowPath returns why the kernel cannot have the fast path; "": it can. It changes nothing.
 func SlowPath(o Options) (why string, err error) {
 	var name unix.Utsname
@@ -73,13 +86,8 @@ func SlowPath(o Options) (why string, err error) {
 		return "", fmt.Errorf("read the version of the kernel: %w", err)
 	}
 	release := unix.ByteSliceToString(name.Release[:])
-	var is [2]int
-	if n, _ := fmt.Sscanf(release, "%d.%d", &is[0], &is[1]); n == 2 {
-		for _, x := range fastPathFlaws() {
-			if slices.Compare(is[:], x.first[:]) >= 0 && slices.Compare(is[:], x.last[:]) <= 0 {
-				return "the fast path of Linux " + release + " " + x.what, nil
-			}
-		}
+	if what := flawOf(release); what != "" {
+		return "the fast path of Linux " + release + " " + what, nil
 	}
 	err = With(o, func(c *Conn) error {
 		list, err := TryFeatures(c, o.Served(), []program.Feature{program.GoingBack(), program.Offering()})

@@ -113,3 +113,16 @@ func TestOnRules(t *testing.T) {
 		t.Errorf("it is gone, but: %q", named())
 	}
 }
+
+// TestFastPathDevices: without patterns, the fast path has all devices but ports of others. With patterns, it has those that match one.
+func TestFastPathDevices(t *testing.T) {
+	devices := []state.Device{{Name: "veth2"}, {Name: "eth0"}, {Name: "veth1", Port: true}, {Name: "br0"}}
+	for want, patterns := range map[string][]string{
+		"br0 eth0 veth2": nil, "br0 veth1 veth2": {"veth*", "br?"}, "": {"wlan*"},
+	} {
+		env := Environment{FastPathDevices: patterns}
+		if got := strings.Join(env.fastPathDevices(devices), " "); got != want {
+			t.Errorf("%q: %s, want %s", patterns, got, want)
+		}
+	}
+}
