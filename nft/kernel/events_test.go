@@ -25,6 +25,9 @@ func TestEvents(t *testing.T) {
 		{"a chain destroyed", msgDestroyChain, "", "chains, rules or sets", false},
 		{"a set of others", unix.NFT_MSG_NEWSET, "__set0", "chains, rules or sets", false},
 		{"a set of the program", msgDestroySet, program.Services.Name(), "chains, rules or sets", true},
+		{"our flowtable", unix.NFT_MSG_DELFLOWTABLE, program.FastPathTable, "chains, rules or sets", false},
+		{"our flowtable destroyed", msgDestroyFlowtable, program.FastPathTable, "chains, rules or sets", false},
+		{"a flowtable of others", unix.NFT_MSG_NEWFLOWTABLE, "theirs", "", false},
 		{"a table", unix.NFT_MSG_DELTABLE, "", "chains, rules or sets", true},
 		{"an event that is not known", 99, "", "chains, rules or sets", true},
 	} {

@@ -92,6 +92,23 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestFastPathIsCleaned: flows on the fast path are deleted like others, which ends them there.
+func TestFastPathIsCleaned(t *testing.T) {
+	tcp := service("10.96.0.10:53>")
+	tcp.Ports[0].Protocol, tcp.Ports[0].Resets = state.TCP, true
+	for want, planned := range map[string]*plan.Service{"a": service("10.96.0.10:53>"), "tcp": tcp} {
+		f := newFakeTable()
+		for i := range f.entries {
+			e := &f.entries[i]
+			e.DNAT, e.status = true, statusDNAT|statusSeenReply|statusAssured|statusOffload
+		}
+		results, err := (&Cleaner{table: f}).Clean(stale(nil, planned), nil)
+		if err != nil || len(results) != 1 || strings.Join(f.removed, " ") != want {
+			t.Errorf("%s: removed %q, %+v, error %v", want, f.removed, results, err)
+		}
+	}
+}
+
 func TestNothingStaleAsksNothing(t *testing.T) {
 	f := newFakeTable()
 	results, err := (&Cleaner{table: f}).Clean(Stale{}, nodePortAddrs)

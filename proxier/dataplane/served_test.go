@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -91,7 +93,8 @@ func TestCountOf(t *testing.T) {
 
 // TestOnRules: the dataplane names the ports that stay on the rules while others need not, until they are gone or the option is off.
 func TestOnRules(t *testing.T) {
-	d := New(Options{Ruleset: inMemory()})
+	rules := inMemory()
+	d := New(Options{Ruleset: rules})
 	named := func() (list []string) {
 		d.EachOnRules(func(id contents.PortID, why string) { list = append(list, id.Name+": "+why) })
 		return list
@@ -109,8 +112,48 @@ func TestOnRules(t *testing.T) {
 			t.Errorf("after %d packets: %q, want %q", tt.after, got, tt.want)
 		}
 	}
+	d.Apply()
+	set := regexp.MustCompile(`(?s)set fast-path \{.*?\n\t\}`).FindString(rules.kernel.String())
+	if !strings.Contains(set, offered.Ports[0].Frontends[0].Addr.String()+" ") || strings.Contains(set, kept.Ports[0].Frontends[0].Addr.String()+" ") {
+		t.Errorf("the rules offer\n%s", set)
+	}
 	if d.Delete(kept.Name); len(named()) > 0 {
 		t.Errorf("it is gone, but: %q", named())
+	}
+}
+
+// TestIPVSOnRules: no connection to a port that IPVS serves takes the fast path.
+func TestIPVSOnRules(t *testing.T) {
+	w := newWorld(t, false)
+	w.SetEnvironment(Environment{Globals: Globals{FastPath: 20}})
+	w.ask("lc")
+	var got []string
+	w.EachOnRules(func(id contents.PortID, why string) { got = append(got, id.Name+": "+why) })
+	if want := []string{"default/web:http: IPVS serves the port"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestTickFollowsDevices: the fast path gets the devices that are there now, only while there is one. A failure is reported.
+func TestTickFollowsDevices(t *testing.T) {
+	var followed []string
+	devices, failure := []state.Device{{Name: "veth1"}, {Name: "eth0"}}, error(nil)
+	d := New(Options{
+		Ruleset: inMemory(), Devices: func() []state.Device { return devices },
+		FollowDevices: func(names []string) error { followed = names; return failure },
+	})
+	if d.Tick(); followed != nil {
+		t.Errorf("without the fast path, it gets %q", followed)
+	}
+	d.SetEnvironment(Environment{Globals: Globals{FastPath: 20}})
+	for _, devices = range [][]state.Device{devices, devices[:1]} {
+		if r := d.Tick(); len(followed) != len(devices) || len(r.Failures) > 0 {
+			t.Errorf("it gets %q of %v, failures %v", followed, devices, r.Failures)
+		}
+	}
+	failure = errors.New("refused")
+	if r := d.Tick(); len(r.Failures) != 1 || !errors.Is(r.Failures[0].Err, failure) {
+		t.Errorf("failures %v", r.Failures)
 	}
 }
 
