@@ -2,6 +2,7 @@ package elements
 
 import (
 	"cmp"
+	"container/heap"
 	"iter"
 	"maps"
 	"slices"
@@ -24,7 +25,8 @@ type later struct {
 	changes int                            // since the last transaction
 	ports   map[string]*postponed          // by name
 	of      map[string]int                 // how many of them Services have
-	order   []*postponed                   // some wait no more
+	turns   int                            // that were given
+	ready   line                           // whose hash tables were there at some time; some wait no more
 	moving  map[string][]*postponed        // by frontends that they gain or lose
 	moved   map[string]bool                // frontends that ports have gained or lost since the last transaction
 	at      map[string]map[*postponed]bool // by the places of frontends that they gain or lose
@@ -35,19 +37,36 @@ type later struct {
 
 // postponed is what a port is to become.
 type postponed struct {
+	turn   int
+	inLine bool           // it is in ready
 	want   *contents.Port // nil: it waits no more
 	gone   bool
-	short  Shortfall         // as Set said
-	moves  []string          // frontends that it gains or loses
-	tables []hashing.Awaited // that it is to have
+	short  Shortfall          // as Set said
+	moves  []string           // frontends that it gains or loses
+	tables []*hashing.Awaited // that it is to have
+}
+
+// line is a heap of ports: the one whose turn it is comes first.
+type line []*postponed
+
+func (l line) Len() int           { return len(l) }
+func (l line) Less(i, j int) bool { return l[i].turn < l[j].turn }
+func (l line) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
+func (l *line) Push(one any)      { *l = append(*l, one.(*postponed)) }
+func (l *line) Pop() any {
+	last := len(*l) - 1
+	one := (*l)[last]
+	(*l)[last] = nil
+	*l = (*l)[:last]
+	return one
 }
 
 // ready reports whether the tables are there that a port is to have, or can be there with the next transaction.
-func ready(tables []hashing.Awaited) bool {
-	return !slices.ContainsFunc(tables, func(a hashing.Awaited) bool { return !a.Ready() })
+func ready(tables []*hashing.Awaited) bool {
+	return !slices.ContainsFunc(tables, func(a *hashing.Awaited) bool { return !a.Ready() })
 }
 
-func release(tables []hashing.Awaited) {
+func release(tables []*hashing.Awaited) {
 	for _, a := range tables {
 		a.Release()
 	}
@@ -100,7 +119,17 @@ func (l *later) begin() {
 	clear(l.moved)
 	clear(l.ranges)
 	if len(l.ports) == 0 {
-		l.order = nil
+		l.ready = nil
+	}
+}
+
+// wake has ports get in line that wait, and whose hash tables may be there.
+func (l *later) wake(names ...string) {
+	for _, name := range names {
+		if one := l.ports[name]; one != nil && !one.inLine {
+			one.inLine = true
+			heap.Push(&l.ready, one)
+		}
 	}
 }
 
@@ -151,11 +180,11 @@ func (c *Contents) postpone(want *contents.Port, gone bool) *postponed {
 	l := c.Later
 	one := l.ports[want.Name] // it keeps its turn
 	tables := c.await(want)   // those that it waits for already stay
-	l.forget(want.Name)
 	parts := 1
-	if len(l.order) > 0 {
+	if len(l.ports) > 0 {
 		parts = 2 // those that wait get the other half
 	}
+	l.forget(want.Name)
 	if ready(tables) && !l.enough(parts) {
 		release(tables)
 		return nil
@@ -167,10 +196,10 @@ func (c *Contents) postpone(want *contents.Port, gone bool) *postponed {
 		return nil
 	}
 	if one == nil {
-		one = &postponed{}
-		l.order = append(l.order, one)
+		l.turns++
+		one = &postponed{turn: l.turns}
 	}
-	*one = postponed{want: want, gone: gone, moves: moves, tables: tables}
+	*one = postponed{turn: one.turn, inLine: one.inLine, want: want, gone: gone, moves: moves, tables: tables}
 	fit(want, c.tablesInUse, c.Chains.Exact, &one.short)
 	l.ports[want.Name] = one
 	l.of[serviceOf(want.Name)]++
@@ -183,11 +212,14 @@ func (c *Contents) postpone(want *contents.Port, gone bool) *postponed {
 		}
 		l.at[at][one] = true
 	}
+	if ready(tables) {
+		l.wake(want.Name)
+	}
 	return one
 }
 
 // await has the hash tables come that a port is to have.
-func (c *Contents) await(want *contents.Port) (tables []hashing.Awaited) {
+func (c *Contents) await(want *contents.Port) (tables []*hashing.Awaited) {
 	if c.Later.limit == 0 || !want.Method.Hashes() {
 		return nil
 	}
@@ -241,50 +273,49 @@ func (p *port) moves(want *contents.Port) (moves []string, tied bool) {
 }
 
 // Enter makes ports as they are to be that wait and whose hash tables are there, one at least, until the transaction has enough. Slots
-// of tables that are not there count.
+// of tables that are not there count. Ports that wait for tables are not looked at: a tenant may have any number of them.
 func (c *Contents) Enter(w program.Writer) {
 	l := c.Later
+	var first []*postponed
 	if l.limit > 0 {
 		l.changes += c.Hash.WriteAhead(l.limit, max(l.limit-l.changes, l.limit/2))
-		c.enterInPlace(w)
+		first = c.inPlace()
+	} else {
+		first = slices.Collect(maps.Values(l.ports)) // their tables come at once
 	}
-	var waiting []*postponed
-	for n := 0; len(l.order) > 0 && (n == 0 || !l.enough(1)); l.order = l.order[1:] {
-		switch one := l.order[0]; {
-		case one.want == nil:
-		case l.limit > 0 && !ready(one.tables):
-			waiting = append(waiting, one)
-		default:
+	slices.SortFunc(first, func(a, b *postponed) int { return cmp.Compare(a.turn, b.turn) })
+	for _, one := range first {
+		c.enter(w, one)
+	}
+	for n := 0; n == 0 || !l.enough(1); {
+		if l.wake(c.Hash.TakeReady()...); len(l.ready) == 0 {
+			break
+		}
+		one := heap.Pop(&l.ready).(*postponed)
+		if one.inLine = false; one.want != nil && ready(one.tables) { // otherwise its tables are reported again
 			c.enter(w, one)
 			n++
 		}
 	}
-	l.order = append(waiting, l.order...)
 }
 
-// enterInPlace makes the ports as they are to be whose hash tables change in place, all of a table at once. If one of them waits for
-// another table, they all wait.
-func (c *Contents) enterInPlace(w program.Writer) {
-	if !c.Hash.ChangesInPlace() {
-		return
-	}
-	inPlace := func(one *postponed) bool { return slices.ContainsFunc(one.tables, hashing.Awaited.InPlace) }
+// inPlace are the ports whose hash tables change in place, all of a table at once. If one of them waits for another table, they all
+// wait.
+func (c *Contents) inPlace() (list []*postponed) {
 	for again := true; again; {
-		again = false
-		for _, one := range c.Later.order {
-			if inPlace(one) && !ready(one.tables) {
-				again = true
-				for _, a := range one.tables {
-					a.Hold()
-				}
+		list, again = nil, false
+		for _, name := range c.Hash.InPlace() {
+			one := c.Later.ports[name]
+			if list = append(list, one); ready(one.tables) {
+				continue
+			}
+			again = true
+			for _, a := range one.tables {
+				a.Hold()
 			}
 		}
 	}
-	for _, one := range slices.Clone(c.Later.order) {
-		if inPlace(one) {
-			c.enter(w, one)
-		}
-	}
+	return list
 }
 
 // enter makes ports as they are to be that wait, and those that come with them and with those that came before.

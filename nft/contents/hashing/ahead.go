@@ -17,13 +17,14 @@ import (
 // Awaited is the table that a pool is to have, for a service port that waits or may have to.
 type Awaited struct {
 	of          *Tables
+	owner       string // the service port
 	table, from *hashTable
 }
 
 // Await has the table of some endpoints come for a pool, nil: a new one. A table that is there stays until Release.
-func (h *Tables) Await(pl *Pool, owner string, endpoints []contents.Endpoint) Awaited {
+func (h *Tables) Await(pl *Pool, owner string, endpoints []contents.Endpoint) *Awaited {
 	list, port := withoutPorts(endpoints)
-	key, a := newHashKey(list), Awaited{of: h}
+	key, a := newHashKey(list), &Awaited{of: h, owner: owner}
 	if pl.HasTable() {
 		a.from = pl.table
 	}
@@ -32,37 +33,34 @@ func (h *Tables) Await(pl *Pool, owner string, endpoints []contents.Endpoint) Aw
 		h.byKey[key] = a.table
 		h.coming.add(a.table)
 	}
-	a.table.waiting++
-	if a.moves() {
-		a.table.movers++
+	if a.table.waiting == nil {
+		a.table.waiting, a.table.movers = map[*Awaited]bool{}, map[*Awaited]bool{}
+	}
+	if a.table.waiting[a] = true; a.moves() {
+		a.table.movers[a] = true
 	}
 	return a
 }
 
 // Release ends that.
-func (a Awaited) Release() {
-	if a.table.waiting--; a.table.waiting == 0 {
+func (a *Awaited) Release() {
+	delete(a.table.movers, a)
+	if delete(a.table.waiting, a); len(a.table.waiting) == 0 {
 		a.of.settled = append(a.of.settled, a.table)
-	}
-	if a.moves() {
-		a.table.movers--
 	}
 }
 
 // moves reports whether the pool has the table that the new one may take the place of.
-func (a Awaited) moves() bool { return a.from != nil && a.from == a.table.from }
+func (a *Awaited) moves() bool { return a.from != nil && a.from == a.table.from }
 
-// Ready reports whether the pool can get the table with this transaction.
-func (a Awaited) Ready() bool {
+// Ready reports whether the pool can get the table with this transaction. If that changes, InPlace or TakeReady names the service port.
+func (a *Awaited) Ready() bool {
 	return a.table.inPlace || a.table.users > 0 || a.table.complete() || a.table.size() == 1
 }
 
-// InPlace reports whether the pool must get it with this transaction.
-func (a Awaited) InPlace() bool { return a.table.inPlace && a.moves() }
-
 // Hold has a table wait for another transaction that was to change in place with this one, if the pool must get it.
-func (a Awaited) Hold() {
-	if a.InPlace() {
+func (a *Awaited) Hold() {
+	if a.moves() {
 		a.table.inPlace = false
 	}
 }
@@ -92,15 +90,15 @@ func (t *hashTable) fill() {
 // replaces reports whether a table can take the place of the one that its first pool had, once no pool has that.
 func (h *Tables) replaces(t *hashTable) bool {
 	from := t.from
-	return t.account == nil && from != nil && h.byKey[from.key] == from && from.account != nil && from.waiting == 0 && from.withPorts == t.withPorts
+	return t.account == nil && from != nil && h.byKey[from.key] == from && from.account != nil && len(from.waiting) == 0 && from.withPorts == t.withPorts
 }
 
 // changesInPlace is how many changes it is to change in place; MaxInt: it cannot.
 func (h *Tables) changesInPlace(t *hashTable) int {
 	const eachPool = 4
-	if t.movers > 0 && h.replaces(t) && t.movers == t.from.users {
+	if n := len(t.movers); n > 0 && h.replaces(t) && n == t.from.users {
 		t.fill()
-		return 2*t.differ + eachPool*t.movers
+		return 2*t.differ + eachPool*n
 	}
 	return math.MaxInt
 }
@@ -132,8 +130,30 @@ func (h *Tables) WriteAhead(piece, most int) (n int) {
 	return n
 }
 
-// ChangesInPlace reports whether tables change in place with this transaction.
-func (h *Tables) ChangesInPlace() bool { return len(h.inPlace) > 0 }
+// InPlace are the service ports that must get a table with this transaction that changes in place. One may be there twice.
+func (h *Tables) InPlace() (ports []string) {
+	for _, t := range h.inPlace {
+		for a := range t.movers {
+			if t.inPlace {
+				ports = append(ports, a.owner)
+			}
+		}
+	}
+	return ports
+}
+
+// report notes that the service ports that wait for a table can have it.
+func (h *Tables) report(t *hashTable) {
+	for a := range t.waiting {
+		h.ready = append(h.ready, a.owner)
+	}
+}
+
+// TakeReady returns the service ports that can have a table that they wait for since the last call. One may be there twice.
+func (h *Tables) TakeReady() (ports []string) {
+	ports, h.ready = h.ready, nil
+	return ports
+}
 
 // writeMore writes the next slots of a table, and returns how many.
 func (h *Tables) writeMore(t *hashTable, most int) (n int) {
@@ -150,6 +170,7 @@ func (h *Tables) writeMore(t *hashTable, most int) (n int) {
 	t.resize(h.ledger, len(t.slots.bySlot)+n)
 	if t.complete() {
 		h.coming.add(t)
+		h.report(t)
 	}
 	return n
 }
@@ -157,7 +178,7 @@ func (h *Tables) writeMore(t *hashTable, most int) (n int) {
 // arrive takes those tables off the list of those to come that pools have, and those that nobody waits for any more.
 func (h *Tables) arrive() {
 	for _, t := range h.settled {
-		if t.place == nil || t.users == 0 && t.waiting > 0 {
+		if t.place == nil || t.users == 0 && len(t.waiting) > 0 {
 			continue
 		}
 		h.coming.remove(t)

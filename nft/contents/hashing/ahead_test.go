@@ -18,7 +18,7 @@ func newTestTables() *Tables {
 }
 
 // awaitTables has tables of three endpoints each come for service ports of a namespace.
-func awaitTables(h *Tables, namespace string, number, n int) (list []Awaited) {
+func awaitTables(h *Tables, namespace string, number, n int) (list []*Awaited) {
 	for i := range n {
 		endpoints := maglevEndpoints(3)
 		for j := range endpoints {
@@ -30,7 +30,7 @@ func awaitTables(h *Tables, namespace string, number, n int) (list []Awaited) {
 }
 
 // slotsOf is how many slots of tables are there, and how many tables have been looked at.
-func slotsOf(list []Awaited) (n, seen int) {
+func slotsOf(list []*Awaited) (n, seen int) {
 	for _, a := range list {
 		if a.table.slots != nil {
 			seen++
@@ -58,7 +58,7 @@ func TestWriteAheadLooksAtFew(t *testing.T) {
 // TestNamespacesInTurn: each namespace gets as many slots as the others, as long as tables of it wait.
 func TestNamespacesInTurn(t *testing.T) {
 	h := newTestTables()
-	lists := [][]Awaited{awaitTables(h, "tenant", 1, 9), awaitTables(h, "shop", 2, 2), awaitTables(h, "bank", 3, 2)}
+	lists := [][]*Awaited{awaitTables(h, "tenant", 1, 9), awaitTables(h, "shop", 2, 2), awaitTables(h, "bank", 3, 2)}
 	for n := 0; ; n++ {
 		counts := [3]int{}
 		for i, list := range lists {

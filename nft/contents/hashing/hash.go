@@ -69,19 +69,19 @@ type hashTable struct {
 	users     int    // pools
 	endpoints []contents.Endpoint
 	withPorts bool
-	account   *ledger.Account // of its slots; nil: the table is not in a transaction yet
-	from      *hashTable      // which the first pool of this table had before
-	waiting   int             // service ports that are to have it; see ahead.go
-	movers    int             // of their pools, those that have the table from
-	differ    int             // slots that differ from those of the table from
-	inPlace   bool            // it takes the place of that with this transaction
-	emptied   uint64          // the transaction in which the last pool left
-	idle      bool            // it is in the list of tables without pools
-	slots     *slots          // that are wanted; nil: nobody knows them yet
-	marked    bool            // it has a mark; see leaving.go
-	owner     string          // the service port that asked for it, or had it last
-	place     *list.Element   // in the list of those to come; nil: it is not there
-	turn      *turn           // of that place; nil: all slots are there
+	account   *ledger.Account   // of its slots; nil: the table is not in a transaction yet
+	from      *hashTable        // which the first pool of this table had before
+	waiting   map[*Awaited]bool // of service ports that are to have it; see ahead.go
+	movers    map[*Awaited]bool // of those whose pools have the table from
+	differ    int               // slots that differ from those of the table from
+	inPlace   bool              // it takes the place of that with this transaction
+	emptied   uint64            // the transaction in which the last pool left
+	idle      bool              // it is in the list of tables without pools
+	slots     *slots            // that are wanted; nil: nobody knows them yet
+	marked    bool              // it has a mark; see leaving.go
+	owner     string            // the service port that asked for it, or had it last
+	place     *list.Element     // in the list of those to come; nil: it is not there
+	turn      *turn             // of that place; nil: all slots are there
 }
 
 // Tables has the tables of one family.
@@ -94,6 +94,7 @@ type Tables struct {
 	coming  coming         // that service ports wait for, and no pool has
 	settled []*hashTable   // of those, some that a pool has now, or that nobody waits for
 	inPlace []*hashTable   // that change in place with this transaction
+	ready   []string       // service ports that can have a table that they wait for
 	leaving []*hashTable   // that no pool has had since an earlier transaction
 	paid    map[string]int // slots that began to come or leave, by the service port that pays for them
 	touched []*Pool        // pools, since the last transaction
@@ -184,6 +185,7 @@ func (h *Tables) acquire(endpoints []contents.Endpoint, pl *Pool, from *hashTabl
 	}
 	if t.users == 0 && !t.complete() {
 		h.fresh = append(h.fresh, t)
+		h.report(t)
 	}
 	if t.users++; t.place != nil {
 		h.settled = append(h.settled, t)

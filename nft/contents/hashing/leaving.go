@@ -43,11 +43,11 @@ func (t *hashTable) setMark(l *ledger.Ledger, marked bool) {
 // idle ones.
 func (h *Tables) leave(table *hashTable) bool {
 	empty := table.users == 0 && table.account != nil
-	if table.setMark(h.ledger, empty); empty && table.emptied == h.round && table.waiting == 0 {
+	if table.setMark(h.ledger, empty); empty && table.emptied == h.round && len(table.waiting) == 0 {
 		return false
 	}
 	switch table.idle = false; {
-	case empty && table.waiting > 0:
+	case empty && len(table.waiting) > 0:
 		h.coming.add(table)
 	case empty:
 		h.retire(table)
