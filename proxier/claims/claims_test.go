@@ -251,6 +251,10 @@ func TestResolve(t *testing.T) {
 			{"c", 3, "[fd00::1]:1-52/udp", "[fd00::1]:1-52/udp", "a b", nil},
 			{"b", 2, "%[fd00::1]:53/udp", "%[fd00::1]:53/udp", "", nil},
 		}},
+		{"a range comes where a cluster IP is", []step{
+			{"a", 2, "192.0.2.1:53/udp", "192.0.2.1:53/udp", "", nil},
+			{"b", 1, "%192.0.2.1:1-100/udp", "", "", []string{"frontend 192.0.2.1:1-100/udp overlaps with 53/udp of ns/a"}},
+		}},
 		{"a range hides no node port", []step{
 			{"c", 3, "%203.0.113.5:7000-7100/tcp", "%203.0.113.5:7000-7100/tcp", "", nil},
 			{"d", 4, "%203.0.113.5:7050/tcp", "%203.0.113.5:7050/tcp", "c", nil},
