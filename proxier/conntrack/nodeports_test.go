@@ -73,7 +73,7 @@ func TestAnotherAddressGoes(t *testing.T) {
 	for addr, want := range map[string]int{"192.0.2.1": 2, "203.0.113.1": 1} {
 		tr := NewTracker()
 		tr.SetNodePortAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.1")})
-		tr.Set(name("web"), service("*4:30053>10.0.0.1:53"))
+		tr.Set(name("web"), service("*4:30053>10.0.0.1:53", "*4:30054>10.0.0.1:54")) // nobody looks at the other one
 		tr.Set(name("other"), service(addr+":30053>10.0.0.2:53"))
 		settle(tr)
 		tr.Set(name("other"), nil)

@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -309,6 +310,44 @@ func TestDeletions(t *testing.T) {
 	})
 	if n, err := k.remove(state.IPv4, keys[:1]); n != 0 || err == nil {
 		t.Errorf("lost: %d, %v", n, err)
+	}
+}
+
+// TestLateAnswer: an answer to an earlier request is none to a deletion.
+func TestLateAnswer(t *testing.T) {
+	p := newPeer(t, func(list []netlink.Message) [][]byte {
+		late := list[0]
+		late.Header.Sequence--
+		return [][]byte{ack(late, unix.EPERM), ack(list[0], 0)}
+	})
+	k, err := dial(p.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	for range 2 {
+		if n, err := k.remove(state.IPv4, [][]byte{{8, 0, attrID, 0, 1, 2, 3, 4}}); n != 1 || err != nil {
+			t.Errorf("removed %d, %v", n, err)
+		}
+	}
+}
+
+// TestRefusedAndLost: the kernel refuses one of two deletions, and does not answer the other one. Both are told.
+func TestRefusedAndLost(t *testing.T) {
+	p := newPeer(t, nil)
+	k, err := dial(p.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	k.Patience = time.Millisecond // the only answer is there before
+	refusal := ack(netlink.Message{Header: netlink.Header{Sequence: 1}}, unix.EPERM)
+	if err := p.end.Sendto(context.Background(), refusal, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	key := []byte{8, 0, attrID, 0, 1, 2, 3, 4}
+	if _, err := k.remove(state.IPv4, [][]byte{key, key}); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "none came within 1ms") {
+		t.Errorf("error %v", err)
 	}
 }
 

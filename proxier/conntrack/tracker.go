@@ -297,11 +297,9 @@ func needsLook(before, after *udpPort) bool {
 		return len(is) > 0
 	}
 	for _, endpoint := range was {
-		at, found := slices.BinarySearchFunc(is, endpoint, netip.AddrPort.Compare)
-		if !found {
+		if _, found := slices.BinarySearchFunc(is, endpoint, netip.AddrPort.Compare); !found {
 			return true
 		}
-		is = is[at+1:]
 	}
 	return false
 }
