@@ -86,7 +86,7 @@ func (c *candidates) count(of selection) (n int) {
 // down reports whether there are endpoints that could get connections, and none of them is good.
 func (c *candidates) down() bool {
 	has := func(all, not flags) bool { return c.any(selection{some: true, all: all, not: not}) }
-	return !has(ready, bad) && !has(draining, bad) && (has(ready|bad, 0) || has(draining|bad, 0))
+	return !has(ready, bad) && !has(draining, bad) && (has(ready, 0) || has(draining, 0))
 }
 
 // several reports whether a selection would have several endpoints if all of them were good: one that has just been left

@@ -37,6 +37,20 @@ func TestManyPorts(t *testing.T) {
 	}
 }
 
+// TestTooManySlicePorts: of slices with more ports than are looked at, the first ones are used, and the very first one in any case.
+func TestTooManySlicePorts(t *testing.T) {
+	for want, ports := range map[int][]int{1: {maxSlicePorts + 1, 1}, 2: {maxSlicePorts - 1, 1, 1}} {
+		var list []*state.Slice
+		for _, n := range ports {
+			sl := slice("a", "10.0.0.1")
+			sl.Ports = make([]state.SlicePort, n)
+			list = append(list, sl)
+		}
+		var named namedPorts
+		equal(t, fmt.Sprintf("slices with %d ports: used", ports), named.fill(make([]state.ServicePort, few+1), list), want)
+	}
+}
+
 // TestManyAddresses: an address in both lists is one frontend, whether the lists are short or long.
 func TestManyAddresses(t *testing.T) {
 	for _, n := range []int{few, few + 1} {
@@ -61,6 +75,13 @@ func TestDraining(t *testing.T) {
 	for _, fe := range portOf(t, got, state.IPv4, "shop/web:http").Frontends {
 		equal(t, fe.Kind.String(), fe.Refusal, serviceport.Drop)
 	}
+}
+
+// TestDrainingElsewhere: the last endpoint serves while it terminates, on another node. The next try of a client may reach that one.
+func TestDrainingElsewhere(t *testing.T) {
+	svc := service(func(s *state.Service) { s.InternalLocal = true })
+	got := planned(svc, []*state.Slice{slice("a", "10.0.0.1 draining")}, environment())
+	equal(t, "cluster IP", frontendOf(t, portOf(t, got, state.IPv4, "shop/web:http"), ClusterIP).Refusal, serviceport.Drop)
 }
 
 // TestSourcesStay: a Service whose answers return through this node keeps the addresses of its clients.

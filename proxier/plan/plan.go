@@ -49,9 +49,7 @@ func (p *Planner) Plan(svc *state.Service, list []*state.Slice, env *Environment
 		families = append(families, state.IPv6)
 	}
 	p.room.open(p.Limits, svc, len(families))
-	if len(families) > 0 {
-		out.Ports = make([]Port, 0, p.room.atMost(len(svc.Ports)*len(families)))
-	}
+	out.Ports = make([]Port, 0, p.room.atMost(len(svc.Ports)*len(families)))
 	for i, family := range families {
 		p.family(&out, family)
 		if out.HealthCheck != nil {
