@@ -2,11 +2,13 @@ package checks
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/endpointhealth/probe"
+	"github.com/verdict-proxy/verdict/proxier/plan"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -140,4 +142,109 @@ func TestRestoredAnswer(t *testing.T) {
 		t.Errorf("after a good answer: %+v", list)
 	}
 	doubts("after a good answer, which is not enough")
+}
+
+// TestJoinIsTold: a Service that gets an endpoint that failed before, for another Service, is planned again.
+func TestJoinIsTold(t *testing.T) {
+	s := newScene(t)
+	s.fail(probe.NoAnswer, true, SomeAnswer, 1)
+	clear(s.d.changed)
+	s.d.Refresh(other, map[netip.AddrPort]Member{endpointNo(1): {Service: other, Nodes: 5}}, s.now)
+	if !s.d.changed[other] {
+		t.Error("the Service is not planned again")
+	}
+}
+
+// TestRefusalAfterFailure: a refusal is doubted, and the endpoint does fail. When it is good again, the next refusal is asked about
+// at once.
+func TestRefusalAfterFailure(t *testing.T) {
+	s := newScene(t)
+	refuses := func() (asked int) {
+		s.now = s.now.Add(100 * time.Millisecond)
+		s.d.Suspect(endpointNo(1), Refusing, []Member{{Service: web, Refusals: true}}, s.now)
+		for _, q := range s.d.Due(s.now) {
+			s.asked[q.At] = q
+			asked++
+		}
+		return asked
+	}
+	refuses()
+	s.d.Answered(s.asked[endpointNo(1)], probe.NoFault, true, s.now)
+	refuses()
+	s.d.Answered(s.asked[endpointNo(1)], probe.Refused, true, s.now)
+	s.fail(probe.Refused, true, SomeAnswer)
+	s.ejects(None, 1)
+	for len(s.d.Suspects(web)) > 0 {
+		s.now = s.now.Add(firstPause)
+		for _, q := range s.d.Due(s.now) {
+			s.d.Answered(q, probe.NoFault, true, s.now)
+		}
+	}
+	if n := refuses(); n != 1 {
+		t.Errorf("%d questions after a refusal, want 1", n)
+	}
+}
+
+// TestPauses: an endpoint that failed is asked less and less often, and not all of them at the same time.
+func TestPauses(t *testing.T) {
+	for jitter, longest := range map[float64]time.Duration{0: longestPause, 1: longestPause * 4 / 5} {
+		s := newScene(t)
+		s.d = detectorWith(func() float64 { return jitter })
+		s.fail(probe.NoAnswer, true, SomeAnswer, 1)
+		var pauses []time.Duration
+		for latest := s.now; len(pauses) < 10; s.now = s.now.Add(time.Second) {
+			for _, q := range s.d.Due(s.now) {
+				if q.Doubts == nil {
+					s.d.Answered(q, probe.NoAnswer, true, s.now)
+					latest, pauses = s.now, append(pauses, s.now.Sub(latest))
+				}
+			}
+		}
+		if !slices.IsSorted(pauses) || pauses[1] > 3*time.Second || pauses[9] != longest {
+			t.Errorf("pauses %v, want the last one to be %s", pauses, longest)
+		}
+	}
+}
+
+// TestHalfOfNodes: endpoints on half of the nodes of a Service fall at once, but one node alone does not.
+func TestHalfOfNodes(t *testing.T) {
+	for nodes, least := range map[int]int{1: 2, 2: 2, 3: 2, 4: 2, 5: 3, 6: 3, 7: 4} {
+		fell := map[string]time.Time{}
+		for i := range 5 {
+			fell[fmt.Sprint(i)] = time.Unix(1e9, 0)
+			if got, want := isMass(fell, nodes), i+1 >= least; got != want {
+				t.Errorf("%d of %d nodes fall at once: %t", i+1, nodes, got)
+			}
+		}
+	}
+}
+
+// TestFailsAndAccepts: an endpoint that fails its check accepts connections if the check had one, at the same port.
+func TestFailsAndAccepts(t *testing.T) {
+	for port, fault := range map[uint16]probe.Fault{0: probe.WrongAnswer, 9000: probe.WrongAnswer, 1: probe.Refused} {
+		p := &Pool{
+			Name: web, Check: &state.HealthCheck{Port: port}, Choices: []plan.Choice{{Protocol: state.TCP, At: endpointNo(1)}},
+			Checks: []*Check{{Record: Record{Reached: true, Down: true, Fault: fault}}},
+		}
+		if got := calmDetector().Health(p, nil, time.Unix(1e9, 0)); len(got) != 1 || got[0].Accepts != (port == 0) {
+			t.Errorf("port %d, %v: %+v", port, fault, got)
+		}
+	}
+}
+
+// TestOrderOfSuspects: people read them by address, then by Service.
+func TestOrderOfSuspects(t *testing.T) {
+	s := newScene(t)
+	var want []string
+	for i := range 9 {
+		s.d.Suspect(endpointNo(i), Unanswered, []Member{{Service: web}, {Service: other}}, s.now)
+		want = append(want, fmt.Sprint(endpointNo(i), other), fmt.Sprint(endpointNo(i), web))
+	}
+	var got []string
+	for _, is := range s.d.Suspects(state.Name{}) {
+		got = append(got, fmt.Sprint(is.At, is.Service))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
