@@ -53,7 +53,10 @@ func TestQuietReport(t *testing.T) {
 	w.suspectAt(at(1))
 	w.tell()
 	w.tell()
-	if r := w.reports; len(r) != 2 || len(r[0].Notes) != 1 || len(r[0].Statuses) != 1 || r[1].Statuses != nil {
+	svc, list := w.Store.Service(web)
+	w.Set(svc, list, []plan.Choice{{Protocol: state.TCP, At: at(1), Use: plan.Ejected}, {Protocol: state.TCP, At: at(2)}})
+	w.tell()
+	if r := w.reports; len(r) != 3 || len(r[0].Notes) != 1 || len(r[0].Statuses) != 1 || r[1].Statuses != nil || len(r[2].Statuses) != 1 {
 		t.Errorf("reports: %+v", r)
 	}
 }
@@ -121,6 +124,13 @@ func TestSiblingsOnce(t *testing.T) {
 	w.walker.budget = threadtime.Bucket{}
 	if found := w.walker.findSiblings(start.Add(time.Hour)); found != nil {
 		t.Errorf("found again: %v", found)
+	}
+	for later, want := range []int{0, 1} {
+		now := start.Add(siblingPeriod).Add(time.Duration(later-1) * time.Millisecond)
+		w.walker.wantSiblings("node-10.0.1.1", false, now)
+		if found := w.walker.findSiblings(now); len(found) != want {
+			t.Errorf("in the next period: %t; found %v", want > 0, found)
+		}
 	}
 }
 

@@ -418,18 +418,23 @@ func TestTenantsReadNoDetail(t *testing.T) {
 	var got []string
 	for i, later := range []time.Duration{0, time.Minute, 9 * time.Minute, 11 * time.Minute} {
 		r := Report{Notes: []checks.Note{{
-			Kind: checks.CheckFails, At: begin.Add(later), Why: "HTTP status 500", Services: []state.Name{web}, Question: &probe.Question{
+			At: begin.Add(later), Why: "HTTP status 500", Services: []state.Name{web}, Question: &probe.Question{
 				Target: probe.Target{At: at(byte(i % 3)), Protocol: state.TCP}, Check: state.HealthCheck{Kind: state.CheckHTTP},
 			},
 		}}}
+		r.Notes[0].Kind = checks.CheckPasses
+		if w.reporter.write(&r); len(r.Episodes) > 0 {
+			t.Errorf("it passes: %+v", r.Episodes)
+		}
+		r.Notes[0].Kind, r.Episodes = checks.CheckFails, nil
 		w.reporter.write(&r)
 		for _, e := range r.Episodes {
-			got = append(got, e.Reason+" after "+later.String()+": "+e.Text)
+			got = append(got, e.Service.Name+": "+e.Reason+" after "+later.String()+": "+e.Text)
 		}
 	}
 	text := "endpoint 10.0.1.0:8080 fails the http check; it gets no new connections from this node, unless no endpoint passes and " +
 		"on-all-down is keep"
-	want := []string{"EndpointFailsCheck after 0s: " + text, "EndpointFailsCheck after 11m0s: " + text}
+	want := []string{"web: EndpointFailsCheck after 0s: " + text, "web: EndpointFailsCheck after 11m0s: " + text}
 	if !slices.Equal(got, want) {
 		t.Errorf("Events: %q\nwant: %q", got, want)
 	}

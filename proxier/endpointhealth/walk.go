@@ -110,7 +110,7 @@ func (w *walker) findMembers(unknown map[netip.AddrPort][]checks.Member) {
 		}
 	}
 	for name := range services {
-		if linked[name.Namespace] > maxTracked/4 {
+		if linked[name.Namespace] >= maxTracked/4 {
 			continue
 		}
 		svc, list := w.Store.Service(name)
