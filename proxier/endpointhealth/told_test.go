@@ -140,6 +140,8 @@ func TestSecondQuestion(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		if len(asked) < 2 || !asked[1].Equal(asked[0]) {
 			t.Errorf("asked at %v", asked)
 		}
