@@ -33,7 +33,7 @@ func TestKinds(t *testing.T) {
 		{"VLAN", "8021q", lab.Families(), "link LINK name over type vlan id 5"},
 		{"VXLAN", "vxlan", lab.Families(), "over type vxlan id 5 dstport 4789 local OWN remote OTHER dev LINK"},
 		{"IPIP", "ipip", []lab.Family{lab.IPv4}, "over type ipip local OWN remote OTHER"},
-		{"IPv6 in IPv6", "ip6_tunnel", []lab.Family{lab.IPv6}, "over type ip6tnl mode ip6ip6 local OWN remote OTHER"},
+		{"IPv6 in IPv6", "ip6_tunnel", []lab.Family{lab.IPv6}, "over type ip6tnl mode ip6ip6 encaplimit none local OWN remote OTHER"},
 	} {
 		t.Run(test.kind, func(t *testing.T) {
 			b.load(test.module)
@@ -59,7 +59,7 @@ func TestKinds(t *testing.T) {
 			for _, w := range ways() {
 				for _, f := range test.families {
 					if w.family == f {
-						b.passesBy(t, w, "over")
+						b.passes(t, w, "arrive by over", func() int { return packets(t, remote, "over", "rx") })
 					}
 				}
 			}
@@ -69,15 +69,22 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// passesBy has a connection take the fast path by a device.
+// passesBy has a connection take the fast path by a device of the node.
 func (b *bed) passesBy(t *testing.T, w way, device string) {
+	t.Helper()
+	b.passes(t, w, "leave by "+device, func() int { return b.sent(device) })
+}
+
+// passes has a connection take the fast path by a device where its packets are counted. A newer kernel does not count them at a device
+// that stands on another one of the same node.
+func (b *bed) passes(t *testing.T, w way, where string, count func() int) {
 	t.Helper()
 	flow := b.open(t, w)
 	b.takes(t, w, func() { exchange(t, flow, 1) })
-	before := b.sent(device)
+	before := count()
 	exchange(t, flow, 20)
-	if n := b.sent(device) - before; n < 20 {
-		t.Errorf("%s: the node sends %d packets by %s, want 20", w, n, device)
+	if n := count() - before; n < 20 {
+		t.Errorf("%s: %d packets %s, want 20", w, n, where)
 	}
 	if line := b.track(w.family, w.protocol, w.to()); !offloaded(line) {
 		t.Errorf("%s: the connection is %q", w, line)

@@ -106,6 +106,7 @@ func (b *bed) echoing(t *testing.T, w way) net.Conn {
 func TestPackets(t *testing.T) {
 	b, endUDP := echoBed(t)
 	router := b.At(t, lab.Remote)
+	var ended []func() string
 	for _, w := range ways() {
 		t.Run(w.String(), func(t *testing.T) {
 			conn := b.echoing(t, w)
@@ -118,9 +119,15 @@ func TestPackets(t *testing.T) {
 			lab.Must(t, echo(conn, 200_000))
 			router.Must(t, "", "ip", "link", "set", "veth-c", "mtu", "1500")
 			halfOpen(t, conn.(*net.TCPConn))
-			if line := b.track(w.family, w.protocol, w.to(), port(conn)); strings.Contains(line, "ESTABLISHED") || offloaded(line) {
-				t.Errorf("connection tracking has not seen the end: %q", line)
+			ended = append(ended, func() string { return b.track(w.family, w.protocol, w.to(), port(conn)) })
+		})
+	}
+	for _, track := range ended {
+		lab.Eventually(t, "connection tracking has seen the end", func() error {
+			if line := track(); strings.Contains(line, "ESTABLISHED") || offloaded(line) {
+				return fmt.Errorf("the connection is %q", line)
 			}
+			return nil
 		})
 	}
 	var flows []net.Conn
@@ -222,11 +229,14 @@ func (b *bed) secondLink(t *testing.T, place string) (fromNode, fromPlace func(t
 }
 
 // sent is how many packets the node has sent over a link.
-func (b *bed) sent(link string) int {
-	b.t.Helper()
-	text := b.World.Node.Must(b.t, "", "ip", "-j", "-s", "link", "show", "dev", link)
-	n, err := strconv.Atoi(regexp.MustCompile(`"tx":\{"bytes":\d+,"packets":(\d+)`).FindStringSubmatch(text)[1])
-	lab.Must(b.t, err)
+func (b *bed) sent(link string) int { return packets(b.t, b.World.Node, link, "tx") }
+
+// packets is how many packets a device has sent ("tx") or received ("rx").
+func packets(t testing.TB, at *lab.Namespace, link, direction string) int {
+	t.Helper()
+	text := at.Must(t, "", "ip", "-j", "-s", "link", "show", "dev", link)
+	n, err := strconv.Atoi(regexp.MustCompile(`"` + direction + `":\{"bytes":\d+,"packets":(\d+)`).FindStringSubmatch(text)[1])
+	lab.Must(t, err)
 	return n
 }
 
