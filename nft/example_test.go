@@ -108,7 +108,7 @@ func fastPathExample() example {
 		fe.FastPath = true
 		return fe
 	}
-	return example{name: "fast-path", globals: contents.Globals{FastPath: 20, BridgesCall: true}, ports: []contents.Port{
+	return example{name: "fast-path", globals: contents.Globals{FastPath: 20, BridgesStay: true}, ports: []contents.Port{
 		{Family: program.IPv4, Name: "default/web:http", Protocol: tcp, Cluster: endpoints("10.0.2.1:8080"), Frontends: []contents.Frontend{
 			offered(clusterIP("10.96.0.10", 80)), external("192.0.2.10", 80), offered(nodePort(30080)),
 		}},

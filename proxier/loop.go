@@ -48,8 +48,8 @@ type Options struct {
 	Primary func() ([]netip.Addr, error)
 	// SlowPath returns why the kernel cannot have the fast path; nil: it can.
 	SlowPath func() string
-	// BridgesCall is that of environment.Options.
-	BridgesCall func() bool
+	// BridgesStay is that of environment.Options.
+	BridgesStay func() bool
 	// APIServers are the addresses of API servers that the configuration names. The endpoints of the Service
 	// default/kubernetes are others.
 	APIServers []netip.AddrPort
@@ -103,7 +103,7 @@ func New(o Options) *Proxier {
 			empty:     o.Empty,
 			queue:     queue{store: o.Store, replan: map[state.Name]bool{}},
 			node: environment.New(environment.Options{
-				Settings: o.Settings, Primary: o.Primary, IPv6: !o.NoIPv6, SlowPath: o.SlowPath, BridgesCall: o.BridgesCall,
+				Settings: o.Settings, Primary: o.Primary, IPv6: !o.NoIPv6, SlowPath: o.SlowPath, BridgesStay: o.BridgesStay,
 				Servers: o.APIServers, Retry: checkPeriod, Log: o.Log,
 			}),
 			planning: planning.New(o.Store, o.Settings, o.Health, o.Dataplane.Slots),

@@ -69,7 +69,7 @@ type Globals struct {
 	Unanswered, Refusing bool
 	Fleet                bool   // the node continues connections that another node began
 	FastPath             uint32 // connections of Services that may take the fast path do so after so many packets; 0: none do
-	BridgesCall          bool   // bridges show their packets to the rules, so their connections do not take the fast path
+	BridgesStay          bool   // connections by a bridge do not take the fast path
 	DropInvalid          bool   // packets of pods that connection tracking calls invalid are dropped
 	// PodInterface is the interface of the pods on this node: a name, or a prefix ending in "*". If it is empty,
 	// PodCIDRs tell which clients are pods.
@@ -104,7 +104,7 @@ func (g *Globals) Program(f program.Family) program.Program {
 	p := program.Program{
 		Family: f, MasqueradeAll: g.MasqueradeAll, PodInterface: g.PodInterface, IPVS: g.IPVS,
 		Unanswered: g.Unanswered, Refusing: g.Refusing, Fleet: g.Fleet, DropInvalid: g.DropInvalid, FastPath: g.FastPath,
-		BridgesCall: g.BridgesCall,
+		BridgesStay: g.BridgesStay,
 	}
 	for _, c := range g.PodCIDRs {
 		p.PodCIDRs = p.PodCIDRs || program.FamilyOf(c.Addr()) == f

@@ -68,15 +68,21 @@ func fastPathFlaws() []flaw {
 
 // flawOf returns the flaw of a version of the kernel; "": it has none, or nobody knows.
 func flawOf(release string) string {
-	var is [2]int
-	if n, _ := fmt.Sscanf(release, "%d.%d", &is[0], &is[1]); n == 2 {
-		for _, x := range fastPathFlaws() {
-			if slices.Compare(is[:], x.first[:]) >= 0 && slices.Compare(is[:], x.last[:]) <= 0 {
-				return x.what
-			}
+	is := versionOf(release)
+	for _, x := range fastPathFlaws() {
+		if slices.Compare(is[:], x.first[:]) >= 0 && slices.Compare(is[:], x.last[:]) <= 0 {
+			return x.what
 		}
 	}
 	return ""
+}
+
+// versionOf is the version of a release of the kernel; 0.0: nobody knows.
+func versionOf(release string) (is [2]int) {
+	if n, _ := fmt.Sscanf(release, "%d.%d", &is[0], &is[1]); n < 2 {
+		return [2]int{}
+	}
+	return is
 }
 
 // SlowPath returns why the kernel cannot have the fast path; "": it can. It changes nothing.
@@ -101,17 +107,28 @@ func SlowPath(o Options) (why string, err error) {
 	return why, err
 }
 
-// BridgesCall reports whether bridges show their packets to the rules (br_netfilter), in the network namespace of the calling thread.
-func BridgesCall() bool {
+// throughNoBridge is the first version of the kernel that takes no connection by a bridge whose ports are not in the flowtable. Verdict
+// leaves them out, because a machine may move from port to port. (7.3 is the one that was tried; 6.14 to 7.0 have flaws.)
+var throughNoBridge = [2]int{7, 1}
+
+// BridgesStay reports whether connections by a bridge stay on the rules, in the network namespace of the calling thread: because bridges
+// show their packets to these (br_netfilter), or the kernel wants it so.
+func BridgesStay() bool {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err == nil {
+		if is := versionOf(unix.ByteSliceToString(name.Release[:])); slices.Compare(is[:], throughNoBridge[:]) >= 0 {
+			return true
+		}
+	}
 	return slices.ContainsFunc([]string{"iptables", "ip6tables"}, func(name string) bool {
 		text, _ := os.ReadFile("/proc/sys/net/bridge/bridge-nf-call-" + name) // without the module, there is none
 		return strings.TrimSpace(string(text)) == "1"
 	})
 }
 
-// BridgesStay says what follows for the fast path.
-const BridgesStay = "connections by a bridge stay on the rules, because bridges show their packets to these first " +
-	"(net.bridge.bridge-nf-call-iptables or -ip6tables is 1)"
+// WhyBridgesStay says what follows for the fast path.
+const WhyBridgesStay = "connections by a bridge stay on the rules, because bridges show their packets to these first " +
+	"(net.bridge.bridge-nf-call-iptables or -ip6tables is 1), or because Linux 7.1 and later want it so"
 
 // WhySlow is SlowPath for callers that leave the fast path off if nobody knows.
 func WhySlow(o Options) string {

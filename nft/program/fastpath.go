@@ -47,7 +47,7 @@ func (o *Operation) flowtableText(where string) string {
 // not take the connection from there, so its entry would stay as long as that of an established one.
 func (p Program) offer() rule.Rule {
 	r := rule.Rule{rule.IsTranslated(), rule.IsReply(), rule.HasMorePackets(p.FastPath)}
-	if p.BridgesCall {
+	if p.BridgesStay {
 		r = append(r, rule.NotBy("bridge"), rule.NotTo("bridge"))
 	}
 	return append(r, rule.GoTo(FastPathChain))

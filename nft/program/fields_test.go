@@ -12,7 +12,7 @@ import (
 // The tests in this file fail when a struct gains a field that a comparison does not look at. For each field they
 // change its value and require the comparison to see the difference, or a reason why it need not.
 
-// TestFieldsOfProgram: every field makes other rules, BridgesCall those of the fast path.
+// TestFieldsOfProgram: every field makes other rules, BridgesStay those of the fast path.
 func TestFieldsOfProgram(t *testing.T) {
 	plain := Program{Family: IPv4, FastPath: 20}
 	fields.Check(t, plain, fields.Ignored{"Family": "one of two, and 3 is no family"}, func(changed Program) bool {

@@ -43,7 +43,7 @@ type Program struct {
 	Refusing      bool   // endpoints that refuse connections are noticed
 	Fleet         bool   // connections of other balancers go on here
 	DropInvalid   bool   // what connection tracking calls invalid from pods is dropped
-	BridgesCall   bool   // bridges show their packets to the rules (br_netfilter), so their connections do not take the fast path
+	BridgesStay   bool   // connections by a bridge do not take the fast path
 	FastPath      uint32 // connections of some Services take the fast path after so many packets; 0: none do
 	Circles       bool   // the kernel cannot tell which packets go back to where they came from, so these circle
 
@@ -56,7 +56,7 @@ func (p *Program) flags() []programFlag {
 	return []programFlag{
 		{"masquerade-all", &p.MasqueradeAll}, {"pod-cidrs", &p.PodCIDRs}, {"loopback", &p.Loopback}, {"ipvs", &p.IPVS},
 		{"unanswered", &p.Unanswered}, {"refusing", &p.Refusing}, {"fleet", &p.Fleet}, {"drop-invalid", &p.DropInvalid},
-		{"circles", &p.Circles}, {"bridges-call", &p.BridgesCall},
+		{"circles", &p.Circles}, {"bridges-stay", &p.BridgesStay},
 	}
 }
 

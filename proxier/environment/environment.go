@@ -24,8 +24,8 @@ type Options struct {
 	IPv6     bool                         // the kernel has it
 	Servers  []netip.AddrPort             // API servers, as the configuration names them
 	SlowPath func() string                // returns why the kernel cannot have the fast path; nil: it can
-	// BridgesCall reports whether bridges show their packets to the rules now, which matters to the fast path; nil: they do not.
-	BridgesCall func() bool
+	// BridgesStay reports whether connections by a bridge do not take the fast path now; nil: they may.
+	BridgesStay func() bool
 	Retry       time.Duration // after how much time the loop calls Update again if Primary fails
 	Log         *slog.Logger
 }
@@ -68,12 +68,12 @@ func (n *Environment) Known() bool { return n.known }
 
 // Due reports whether Update is to be called although the store has no change.
 func (n *Environment) Due() bool {
-	return n.askAgain || !n.known || n.bridgesCall() != n.Shared.BridgesCall
+	return n.askAgain || !n.known || n.bridgesStay() != n.Shared.BridgesStay
 }
 
-// bridgesCall asks if it matters.
-func (n *Environment) bridgesCall() bool {
-	return n.Shared.FastPath > 0 && n.options.BridgesCall != nil && n.options.BridgesCall()
+// bridgesStay asks if it matters.
+func (n *Environment) bridgesStay() bool {
+	return n.Shared.FastPath > 0 && n.options.BridgesStay != nil && n.options.BridgesStay()
 }
 
 // NoticeRefusals has the kernel notice which endpoints refuse, if anything looks for failed endpoints. It reports whether
@@ -160,7 +160,7 @@ func (n *Environment) Update(env state.Environment) {
 	if n.Shared.FastPathDevices = s.FastPathDevices; slow != "" {
 		n.Shared.FastPath, n.Shared.FastPathDevices = 0, nil
 	}
-	n.Shared.BridgesCall = n.bridgesCall()
+	n.Shared.BridgesStay = n.bridgesStay()
 	n.Plan = plan.Environment{
 		NodeName:      s.NodeName,
 		Zone:          node.Zone,

@@ -306,32 +306,32 @@ func TestNodePodCIDRs(t *testing.T) {
 	}
 }
 
-// TestBridgesCall: the environment is due when bridges begin or cease to show their packets to the rules, and nobody asks without the fast
+// TestBridgesStay: the environment is due when bridges begin or cease to show their packets to the rules, and nobody asks without the fast
 // path.
-func TestBridgesCall(t *testing.T) {
+func TestBridgesStay(t *testing.T) {
 	s, call, slow, asked := config.Default(), false, "", 0
 	env := New(Options{
-		Settings: &s, SlowPath: func() string { return slow }, BridgesCall: func() bool { asked++; return call },
+		Settings: &s, SlowPath: func() string { return slow }, BridgesStay: func() bool { asked++; return call },
 		Primary: func() ([]netip.Addr, error) { return nil, nil }, Log: slog.New(slog.DiscardHandler),
 	})
 	update := func() { env.Update(state.Environment{}) }
 	call = true
-	if update(); env.Due() || env.Shared.BridgesCall || asked > 0 {
-		t.Errorf("without the fast path, due %t, %t, asked %d times", env.Due(), env.Shared.BridgesCall, asked)
+	if update(); env.Due() || env.Shared.BridgesStay || asked > 0 {
+		t.Errorf("without the fast path, due %t, %t, asked %d times", env.Due(), env.Shared.BridgesStay, asked)
 	}
 	s.FastPath = config.FastPathServices
 	for _, now := range []bool{true, false, true} {
 		call = now
 		update()
-		if env.Due() || env.Shared.BridgesCall != now {
-			t.Errorf("while bridges call (%t), due %t, %t", now, env.Due(), env.Shared.BridgesCall)
+		if env.Due() || env.Shared.BridgesStay != now {
+			t.Errorf("while bridges call (%t), due %t, %t", now, env.Due(), env.Shared.BridgesStay)
 		}
 		if call = !now; !env.Due() {
 			t.Errorf("bridges call: %t, and the environment is not due", call)
 		}
 	}
 	slow = "the kernel is old"
-	if update(); env.Due() || env.Shared.BridgesCall {
-		t.Errorf("without the fast path, due %t, %t", env.Due(), env.Shared.BridgesCall)
+	if update(); env.Due() || env.Shared.BridgesStay {
+		t.Errorf("without the fast path, due %t, %t", env.Due(), env.Shared.BridgesStay)
 	}
 }

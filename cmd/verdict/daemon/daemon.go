@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		Settings: s, Store: store, Dataplane: k.dataplane(store), Empty: k.empty, Flows: k.flows, Former: formerFrontends(k.engine, log), Adopted: adoptedFrontends(k.balancer),
 		Primary: host.Primary, APIServers: objects.APIServers(s), Observer: observers, Log: log,
 		NoIPv6: !slices.Contains(k.families, program.IPv6), Interference: interference, Reconfigured: reconfigured,
-		Accounts: observers.accounts, Health: health, SlowPath: k.slowPath, BridgesCall: kernel.BridgesCall,
+		Accounts: observers.accounts, Health: health, SlowPath: k.slowPath, BridgesStay: kernel.BridgesStay,
 		Turned: observers.proxy.Turned,
 	})
 	group, ctx := errgroup.WithContext(ctx)

@@ -83,7 +83,7 @@ func openKernel(s *config.Settings, log *slog.Logger) (k *kernelSide, err error)
 // fastPath returns whether connections take the fast path, as far as the settings and the kernel decide it.
 func (o *observers) fastPath(k *kernelSide) (f socket.FastPath) {
 	if s := o.inForce.Load(); s.FastPath == config.FastPathServices {
-		f.After, f.NoEffect, f.BridgesStay = s.FastPathAfter, k.slowPath(), kernel.BridgesCall()
+		f.After, f.NoEffect, f.BridgesStay = s.FastPathAfter, k.slowPath(), kernel.BridgesStay()
 	}
 	return f
 }

@@ -92,7 +92,7 @@ func (d *differ) run(ctx context.Context, s *config.Settings, o *Options, log *s
 			d.servers = nil
 		}
 	}
-	d.slowPath, d.bridges = func() string { return kernel.WhySlow(kernel.Options{Families: families}) }, kernel.BridgesCall
+	d.slowPath, d.bridges = func() string { return kernel.WhySlow(kernel.Options{Families: families}) }, kernel.BridgesStay
 	refuses := false
 	for _, f := range families {
 		was, err := d.conn.SurveyChains(f)

@@ -50,7 +50,7 @@ type Renderer struct {
 	files    *manifests.Source
 	problems problemPrinter
 	slowPath func() string // why the kernel cannot have the fast path; nil: it can
-	bridges  func() bool   // whether bridges show their packets to the rules; nil: they do not
+	bridges  func() bool   // whether connections by a bridge do not take the fast path; nil: they may
 }
 
 // New returns a renderer that has read nothing yet, for kernels that have nothing.
@@ -83,7 +83,7 @@ func newRenderer(s *config.Settings, o *Options, log *slog.Logger) (*Renderer, e
 // NewLoop returns a loop over a dataplane that need not be that of the renderer.
 func (r *Renderer) NewLoop(d proxier.Dataplane) *proxier.Proxier {
 	return proxier.New(proxier.Options{
-		Settings: r.Settings, Store: r.Store, Dataplane: d, Flows: noFlows{}, Primary: r.primary, Observer: &r.problems, SlowPath: r.slowPath, BridgesCall: r.bridges,
+		Settings: r.Settings, Store: r.Store, Dataplane: d, Flows: noFlows{}, Primary: r.primary, Observer: &r.problems, SlowPath: r.slowPath, BridgesStay: r.bridges,
 		APIServers: objects.APIServers(r.Settings), Log: slog.New(slog.DiscardHandler), // problems are printed without it
 	})
 }

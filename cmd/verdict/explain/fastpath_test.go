@@ -39,7 +39,7 @@ func TestFastPath(t *testing.T) {
 	daemon := socket.FastPath{After: 12, OnRules: []socket.OnRules{
 		{Port: "shop/slow:http", Family: "IPv4", Why: annotation}, {Port: "shop/slow:odd", Family: "IPv4", Why: annotation},
 	}}
-	stays := "The connection stays on the rules: it comes or leaves by a bridge, and " + nftkernel.BridgesStay + "."
+	stays := "The connection stays on the rules: it comes or leaves by a bridge, and " + nftkernel.WhyBridgesStay + "."
 	const skips = "After 12 packets, packets of the connection skip the rules of this node."
 	for _, tt := range []struct {
 		name, from, to, want, evidence string

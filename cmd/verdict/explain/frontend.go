@@ -108,7 +108,7 @@ func (x *owner) fastPath(hooks []string, way route) error {
 	case !slices.Contains(hooks, "forward"):
 		why = "this node itself is one of its ends, and only packets that it forwards can skip them"
 	case x.stays || way.stays:
-		why = "it comes or leaves by a bridge, and " + nftkernel.BridgesStay
+		why = "it comes or leaves by a bridge, and " + nftkernel.WhyBridgesStay
 	case by.Found:
 		x.add(fastPath, fmt.Sprintf("After %d packets, packets of the connection skip the rules of this node.", after), x.element(by))
 		return nil

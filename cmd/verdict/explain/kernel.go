@@ -123,6 +123,6 @@ func (*live) Route(to netip.Addr) (r route, err error) {
 		return r, fmt.Errorf("look up the interface of the route to %s: %w", to, err)
 	}
 	r.link, r.ports = link.Attrs().Name, link.Type() == "bridge" || link.Type() == "vrf"
-	r.stays = link.Type() == "bridge" && nftkernel.BridgesCall()
+	r.stays = link.Type() == "bridge" && nftkernel.BridgesStay()
 	return r, nil
 }

@@ -37,7 +37,7 @@ func (o *options) write(out io.Writer, what any) error {
 		if what.FastPath.On() && len(what.Open) > 0 {
 			fmt.Fprintf(w, "On the fast path: %s", state.Plural(socket.OnFastPath(what.Open), "open connection"))
 			if what.FastPath.BridgesStay {
-				fmt.Fprint(w, "; ", kernel.BridgesStay)
+				fmt.Fprint(w, "; ", kernel.WhyBridgesStay)
 			}
 			fmt.Fprintln(w)
 		}

@@ -214,7 +214,7 @@ On the fast path: 4 open connections
 		t.Error(diff)
 	}
 	table.FastPath.BridgesStay = true
-	if diff := cmp.Diff(strings.TrimSuffix(want, "\n")+"; "+kernel.BridgesStay+"\n", text(t, table, options{})); diff != "" {
+	if diff := cmp.Diff(strings.TrimSuffix(want, "\n")+"; "+kernel.WhyBridgesStay+"\n", text(t, table, options{})); diff != "" {
 		t.Error(diff)
 	}
 }

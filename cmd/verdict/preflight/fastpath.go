@@ -34,8 +34,8 @@ func FastPath(s *config.Settings, families []program.Family) []Finding {
 		chains = append(chains, skipped(list)...)
 	}
 	list := []Finding{fastPathBeside(f, chains)}
-	if kernel.BridgesCall() {
-		list = append(list, Finding{Check: f.Check + " and bridges", Status: OK, Detail: kernel.BridgesStay})
+	if kernel.BridgesStay() {
+		list = append(list, Finding{Check: f.Check + " and bridges", Status: OK, Detail: kernel.WhyBridgesStay})
 	}
 	return list
 }

@@ -11,7 +11,7 @@ type FastPath struct {
 	After int `json:"afterPackets,omitempty"` // their packets skip the rules of this node after so many
 	// NoEffect is why all connections stay on the rules all the same; "": they need not.
 	NoEffect string `json:"noEffect,omitempty"`
-	// BridgesStay: connections by bridges stay on the rules (kernel.BridgesStay), although others need not.
+	// BridgesStay: connections by bridges stay on the rules (kernel.WhyBridgesStay), although others need not.
 	BridgesStay bool `json:"bridgesStay,omitempty"`
 	// OnRules are service ports whose connections stay on the rules although others need not.
 	OnRules []OnRules `json:"onRules,omitempty"`

@@ -19,7 +19,7 @@ func TestGlobalsReachTheProgram(t *testing.T) {
 		"MasqueradeAll": {MasqueradeAll: true}, "PodInterface": {PodInterface: "x"}, "PodCIDRs": {PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}},
 		"Loopback": {NodePortAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}, "IPVS": {IPVS: true},
 		"Unanswered": {Unanswered: true}, "Refusing": {Refusing: true}, "Fleet": {Fleet: true},
-		"DropInvalid": {DropInvalid: true}, "FastPath": {FastPath: 1}, "BridgesCall": {BridgesCall: true},
+		"DropInvalid": {DropInvalid: true}, "FastPath": {FastPath: 1}, "BridgesStay": {BridgesStay: true},
 	}
 	given := program.Program{Family: program.IPv4, AffinityShare: 9, Circles: true}
 	if is := New(program.IPv4, given).Program(); is != given {
