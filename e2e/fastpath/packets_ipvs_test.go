@@ -105,7 +105,10 @@ func (b *bed) echoing(t *testing.T, w way) net.Conn {
 // TestPackets: what the fast path cannot forward itself arrives all the same.
 func TestPackets(t *testing.T) {
 	b, endUDP := echoBed(t)
-	router := b.At(t, lab.Remote)
+	mtu := func(n string) { // at both ends: one drops what is larger than the other's (is_skb_forwardable)
+		b.At(t, "c").Must(t, "", "ip", "link", "set", "eth0", "mtu", n)
+		b.At(t, lab.Remote).Must(t, "", "ip", "link", "set", "veth-c", "mtu", n)
+	}
 	var ended []func() string
 	for _, w := range ways() {
 		t.Run(w.String(), func(t *testing.T) {
@@ -115,9 +118,9 @@ func TestPackets(t *testing.T) {
 				return
 			}
 			lab.Must(t, echo(conn, 200_000))
-			router.Must(t, "", "ip", "link", "set", "veth-c", "mtu", "1300") // it answers "too big" to large packets
+			mtu("1300") // the router answers "too big" to large packets
 			lab.Must(t, echo(conn, 200_000))
-			router.Must(t, "", "ip", "link", "set", "veth-c", "mtu", "1500")
+			mtu("1500")
 			halfOpen(t, conn.(*net.TCPConn))
 			ended = append(ended, func() string { return b.track(w.family, w.protocol, w.to(), port(conn)) })
 		})
