@@ -31,7 +31,9 @@ func TestRefusedPackets(t *testing.T) {
 		for _, protocol := range []uint8{tcp, udp, sctp} {
 			for _, p := range refusedProbes(f) {
 				t.Run(fmt.Sprintf("%s/%s/%s/from %s", f, protocolName(protocol), p.name, p.from), func(t *testing.T) {
-					t.Parallel() // a client waits when its packets are dropped
+					if protocol != sctp { // a raw socket gets each refusal that comes from an address, whatever its port
+						t.Parallel() // a client waits when its packets are dropped
+					}
 					q := question(protocol, p.to)
 					q.From = p.source
 					if p.want == lab.Dropped {
