@@ -25,6 +25,7 @@ const (
 	upstreamRules   = "kube-proxy, nftables"
 	withoutFastPath = "Verdict, --fast-path=off"
 	withAccounting  = "the same, with net.netfilter.nf_conntrack_acct=1"
+	besideFlowtable = "the same, and an empty flowtable with the devices of these packets"
 	withFastPath    = "Verdict, --fast-path=services"
 )
 
@@ -48,6 +49,9 @@ func BenchmarkFastPath(b *testing.B) {
 			round(withoutFastPath)
 			n.account(b, true)
 			round(withAccounting)
+			n.Node.Must(b, "table inet empty { flowtable f { hook ingress priority 0; devices = { br-pods, "+lab.InnerLink+", "+lab.OutsideLink+" }; }; }", "nft", "-f", "-")
+			round(besideFlowtable)
+			n.Node.Must(b, "", "nft", "delete", "table", "inet", "empty")
 			stop(b, verdict)
 			verdict = n.start(b, "verdict", []string{"PATH=" + os.Getenv("PATH")}, []string{programs.verdict, "run", "--fast-path=services"}, "tables written")
 			lab.Eventually(b, "the fast path has devices", n.hasDevices)
@@ -126,7 +130,7 @@ func (f figures) speed() string {
 		client := median(clientAlone, p)
 		ratio = append(ratio, fmt.Sprintf("%.2f", (median(withoutFastPath, p)-client)/(median(withFastPath, p)-client)))
 	}
-	for _, rules := range []string{clientAlone, upstreamRules, withoutFastPath, withAccounting, withFastPath} {
+	for _, rules := range []string{clientAlone, upstreamRules, withoutFastPath, withAccounting, besideFlowtable, withFastPath} {
 		row := []string{rules}
 		for _, p := range paths() {
 			row = append(row, measure.Count(int(1e12/median(rules, p))))
@@ -186,7 +190,7 @@ func (f figures) table(what string) string {
 		table.Head = append(table.Head, p.String())
 		ratio = append(ratio, fmt.Sprintf("%.2f", float64(f.least(withoutFastPath, p))/float64(f.least(withFastPath, p))))
 	}
-	for _, rules := range []string{upstreamRules, withoutFastPath, withAccounting, withFastPath} {
+	for _, rules := range []string{upstreamRules, withoutFastPath, withAccounting, besideFlowtable, withFastPath} {
 		row := []string{rules}
 		for _, p := range paths() {
 			row = append(row, measure.Count(f.least(rules, p)))
