@@ -3,14 +3,9 @@
 package chaos
 
 import (
-	"encoding/hex"
 	"fmt"
-	"maps"
-	"net"
-	"net/netip"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -70,9 +65,7 @@ func (o *oracle) holds(want []string, patience time.Duration) error {
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		got, err := o.kernel()
 		if err == nil {
-			if err = ruleset.Difference(want, got); err != nil {
-				err = ruleset.Difference(want, o.withoutDrains(got))
-			}
+			err = ruleset.Difference(want, got)
 		}
 		if err == nil || time.Now().After(end) {
 			return err
@@ -99,63 +92,6 @@ func (o *oracle) plan() ([]string, error) {
 
 // kernel is what the node's kernel holds in the tables of Verdict.
 func (o *oracle) kernel() ([]string, error) { return o.listing(o.node.Namespace) }
-
-// withoutDrains leaves out the guards of addresses at which IPVS has nothing but real servers that it is to lose, and whose connections go
-// on. A daemon that starts now reads them from the kernel; its plan does not have them.
-func (o *oracle) withoutDrains(list []string) []string {
-	text, err := o.node.Command("sh", "-c", "! [ -e /proc/net/ip_vs ] || cat /proc/net/ip_vs")
-	if err != nil {
-		return list
-	}
-	drains := drainingAt(text)
-	return slices.DeleteFunc(list, func(element string) bool {
-		f := strings.Fields(element) // "ip ipvs-addresses | 10.96.0.13 |  | "
-		return len(f) > 3 && f[1] == "ipvs-addresses" && drains[f[3]]
-	})
-}
-
-// drainingAt reads /proc/net/ip_vs: the addresses with virtual servers whose real servers all have the weight 0.
-func drainingAt(text string) map[string]bool {
-	at, drains := "", map[string]bool{}
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		switch {
-		case len(f) > 3 && f[0] == "->" && at != "":
-			drains[at] = drains[at] && f[3] == "0"
-		case len(f) > 1 && (f[0] == "TCP" || f[0] == "UDP"):
-			at = f[1][:max(0, strings.LastIndexByte(f[1], ':'))]
-			if b, err := hex.DecodeString(at); err == nil && len(b) == net.IPv4len {
-				at = netip.AddrFrom4([4]byte(b)).String()
-			} else if addr, err := netip.ParseAddr(strings.Trim(at, "[]")); err == nil {
-				at = addr.String()
-			}
-			if _, known := drains[at]; !known {
-				drains[at] = true
-			}
-		}
-	}
-	return drains
-}
-
-// TestDrainingAt reads what Linux 6.12 prints.
-func TestDrainingAt(t *testing.T) {
-	text := `IP Virtual Server version 1.2.1 (size=4096)
-Prot LocalAddress:Port Scheduler Flags
-  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
-TCP  0A60000D:0050 wrr 
-  -> 0A000201:1F90      Masq    0      1          0         
-UDP  0A60000D:0050 wrr 
-TCP  0A60000E:0050 lc  
-  -> 0A000202:1F90      Masq    1      0          0         
-  -> 0A000203:1F90      Masq    0      1          0         
-TCP  [fd00:0010:0096:0000:0000:0000:0000:0013]:0050 wrr 
-  -> [fd00:0010:0000:0002:0000:0000:0000:0001]:1F90      Masq    0      1          0         
-`
-	want := map[string]bool{"10.96.0.13": true, "10.96.0.14": false, "fd00:10:96::13": true}
-	if got := drainingAt(text); !maps.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
 
 func (o *oracle) listing(n *netns.Namespace) ([]string, error) {
 	text, err := n.Command("nft", "list", "ruleset")
