@@ -44,6 +44,9 @@ type daemon struct {
 // planFlags decide what the plan is. "verdict render" has them as well.
 func (d *daemon) planFlags() []string {
 	flags := []string{d.source, "--hostname-override=" + lab.NodeName, "--cluster-cidr=" + strings.Join(lab.Both("PODS"), ",")}
+	if hasIPVS() {
+		flags = append(flags, "--backend=nft")
+	}
 	if d.fastPath {
 		flags = append(flags, "--fast-path=services", fmt.Sprintf("--fast-path-after=%d", fastPathAfter))
 	}

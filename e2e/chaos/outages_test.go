@@ -9,8 +9,10 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -48,13 +50,24 @@ func daemonFaults() []fault {
 	}
 }
 
-// backends are those that are nft here. A kernel with IPVS has others than the rounds are made for; package random has those.
+// backends are those that are nft here.
 func backends() []string {
-	if _, err := os.Stat("/proc/net/ip_vs"); err == nil {
+	if hasIPVS() {
 		return []string{"nft"}
 	}
 	return []string{"nft", "hybrid", "ipvs"}
 }
+
+// hasIPVS reports whether the kernel has IPVS. The rounds are made for nft then: IPVS would keep connections that a fault has moved away,
+// and with them rules and guards that no fresh plan has. Package random has the other backends.
+var hasIPVS = sync.OnceValue(func() bool {
+	program, err := os.ReadFile("/proc/sys/kernel/modprobe")
+	if err == nil {
+		_ = exec.Command(strings.TrimSpace(string(program)), "ip_vs").Run() // many kernels have no such module
+	}
+	_, err = os.Stat("/proc/net/ip_vs")
+	return err == nil
+})
 
 // withFlag has the daemon run with one more flag for a while.
 func withFlag(flag string) func(*bed, *rand.Rand) (func() error, error) {
