@@ -142,11 +142,12 @@ func (h *Tables) InPlace() (ports []string) {
 	return ports
 }
 
-// report notes that the service ports that wait for a table can have it.
-func (h *Tables) report(t *hashTable) {
+// appendWaiting appends the service ports that wait for the table.
+func (t *hashTable) appendWaiting(list []string) []string {
 	for a := range t.waiting {
-		h.ready = append(h.ready, a.owner)
+		list = append(list, a.owner)
 	}
+	return list
 }
 
 // TakeReady returns the service ports that can have a table that they wait for since the last call. One may be there twice.
@@ -170,7 +171,7 @@ func (h *Tables) writeMore(t *hashTable, most int) (n int) {
 	t.resize(h.ledger, len(t.slots.bySlot)+n)
 	if t.complete() {
 		h.coming.add(t)
-		h.report(t)
+		h.ready = t.appendWaiting(h.ready)
 	}
 	return n
 }

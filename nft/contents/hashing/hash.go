@@ -185,7 +185,7 @@ func (h *Tables) acquire(endpoints []contents.Endpoint, pl *Pool, from *hashTabl
 	}
 	if t.users == 0 && !t.complete() {
 		h.fresh = append(h.fresh, t)
-		h.report(t)
+		h.ready = t.appendWaiting(h.ready)
 	}
 	if t.users++; t.place != nil {
 		h.settled = append(h.settled, t)
