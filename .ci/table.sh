@@ -24,7 +24,7 @@ failures() { # what the tests that failed said
 		{ key = field("Package") " " field("Test") }
 		/"Action":"fail"/ { print "\n" key "\n" said[key]; delete said[key]; next }
 		{ sub(/\\n"}$/, "") }
-		lines[key]++ < 5 { said[key] = said[key] substr($0, index($0, "\"Output\":\"") + 10, 600) "\n" }'
+		lines[key]++ < 5 { said[key] = said[key] substr($0, index($0, "\"Output\":\"") + 10, 600) "\n" }' || true # grep may find nothing
 }
 
 failures

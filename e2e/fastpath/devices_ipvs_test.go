@@ -203,30 +203,16 @@ func TestBridgeReset(t *testing.T) {
 // resets starts a server in a pod that answers each byte with the name of the pod, but r with a reset.
 func (b *bed) resets(pod string) {
 	b.t.Helper()
-	var listener net.Listener
-	b.At(b.t, pod).MustDo(b.t, func() (err error) {
-		listener, err = net.ListenTCP("tcp", &net.TCPAddr{Port: echoPort})
-		return err
-	})
-	b.t.Cleanup(func() { _ = listener.Close() })
-	go func() {
+	b.serve(pod, func(conn *net.TCPConn) {
+		question := make([]byte, 1)
 		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return // closed
+			if _, err := conn.Read(question); err != nil || question[0] == 'r' {
+				_, _ = conn.SetLinger(0), conn.Close()
+				return
 			}
-			go func() {
-				question := make([]byte, 1)
-				for {
-					if _, err := conn.Read(question); err != nil || question[0] == 'r' {
-						_, _ = conn.(*net.TCPConn).SetLinger(0), conn.Close()
-						return
-					}
-					_, _ = conn.Write([]byte(pod)) // the client reports what it misses
-				}
-			}()
+			_, _ = conn.Write([]byte(pod)) // the client reports what it misses
 		}
-	}()
+	})
 }
 
 // asks sends a byte, and returns the one that comes back; "": the connection is reset.

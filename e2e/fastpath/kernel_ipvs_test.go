@@ -4,25 +4,19 @@ package fastpath
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/verdict-proxy/verdict/e2e/lab"
+	"github.com/verdict-proxy/verdict/e2e/netns"
 )
 
 // isLinux reports whether the kernel has this version or a later one.
 func isLinux(t testing.TB, major, minor int) bool {
 	t.Helper()
-	var name unix.Utsname
-	lab.Must(t, unix.Uname(&name))
-	var is [2]int
-	_, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &is[0], &is[1])
-	lab.Must(t, err)
-	return slices.Compare(is[:], []int{major, minor}) >= 0
+	_, reached := netns.IsLinux(t, major, minor)
+	return reached
 }
 
 // flawed is what the log says about kernels on which the fast path stays off; "": this is none.

@@ -28,28 +28,16 @@ const echoPort = 9000
 func echoBed(t *testing.T) (b *bed, endUDP func()) {
 	t.Helper()
 	b = newBed(t, "")
-	var listener net.Listener
+	b.serve("c", func(conn *net.TCPConn) {
+		_, _ = io.Copy(conn, conn) // the client reports what it misses
+		_ = conn.Close()
+	})
 	var socket net.PacketConn
 	b.At(t, "c").MustDo(t, func() (err error) {
-		listener, err = net.ListenTCP("tcp", &net.TCPAddr{Port: echoPort})
-		if err == nil {
-			socket, err = net.ListenUDP("udp", &net.UDPAddr{Port: echoPort})
-		}
+		socket, err = net.ListenUDP("udp", &net.UDPAddr{Port: echoPort})
 		return err
 	})
-	t.Cleanup(func() { _, _ = listener.Close(), socket.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return // closed
-			}
-			go func() {
-				_, _ = io.Copy(conn, conn) // the client reports what it misses
-				_ = conn.Close()
-			}()
-		}
-	}()
+	t.Cleanup(func() { _ = socket.Close() })
 	go func() {
 		buf := make([]byte, 1<<16)
 		for {
@@ -72,6 +60,26 @@ func echoBed(t *testing.T) (b *bed, endUDP func()) {
 		})
 	}
 	return b, func() { _ = socket.Close() }
+}
+
+// serve starts a server of TCP in a pod.
+func (b *bed) serve(pod string, handle func(*net.TCPConn)) {
+	b.t.Helper()
+	var listener *net.TCPListener
+	b.At(b.t, pod).MustDo(b.t, func() (err error) {
+		listener, err = net.ListenTCP("tcp", &net.TCPAddr{Port: echoPort})
+		return err
+	})
+	b.t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.AcceptTCP()
+			if err != nil {
+				return // closed
+			}
+			go handle(conn)
+		}
+	}()
 }
 
 // echo sends some bytes, and reads them back.

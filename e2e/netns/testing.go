@@ -60,20 +60,27 @@ func AsRoot(namespaces uintptr) *syscall.SysProcAttr {
 	}
 }
 
-// SkipBefore skips a test because the kernel lacks something that came with a version of Linux. Under that version and
-// later ones, the test fails.
-func SkipBefore(t testing.TB, major, minor int, what string) {
+// IsLinux returns the kernel's release, and whether that is a version of Linux or a later one.
+func IsLinux(t testing.TB, major, minor int) (release string, reached bool) {
 	t.Helper()
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		t.Fatal("uname:", err)
 	}
-	release := unix.ByteSliceToString(u.Release[:])
+	release = unix.ByteSliceToString(u.Release[:])
 	var is [2]int
 	if _, err := fmt.Sscanf(release, "%d.%d", &is[0], &is[1]); err != nil {
 		t.Fatalf("kernel version %q: %v", release, err)
 	}
-	if slices.Compare(is[:], []int{major, minor}) >= 0 {
+	return release, slices.Compare(is[:], []int{major, minor}) >= 0
+}
+
+// SkipBefore skips a test because the kernel lacks something that came with a version of Linux. Under that version and
+// later ones, the test fails.
+func SkipBefore(t testing.TB, major, minor int, what string) {
+	t.Helper()
+	release, reached := IsLinux(t, major, minor)
+	if reached {
 		t.Fatalf("Linux %s has no %s, but Linux %d.%d and later should have", release, what, major, minor)
 	}
 	t.Skipf("Linux %s has no %s; Linux %d.%d and later have", release, what, major, minor)
