@@ -26,7 +26,7 @@ func TestCursor(t *testing.T) {
 		h.l.Settle()
 		seen, steps := map[string]int{}, 0
 		busy := h.l.Open("busy")
-		for c := h.l.Cursor(); c.Left(); steps++ {
+		for c := NewCursor(h.l); c.Left(); steps++ {
 			n := 0
 			c.Next(7, func(a *Account, r *Record) {
 				if n++; a == stays {
@@ -62,7 +62,7 @@ func TestCursorAfterAnother(t *testing.T) {
 	l.Want(goes, records(20, 4))
 	l.Want(last, records(20, 9))
 	l.Settle()
-	c := l.Cursor()
+	c := NewCursor(l)
 	c.Next(100, func(*Account, *Record) {}) // last
 	c.Next(3, func(*Account, *Record) {})
 	l.Close(goes)
@@ -92,7 +92,7 @@ func TestCursorAfterChange(t *testing.T) {
 	}
 	l.Want(a, records(300))
 	l.Settle()
-	c := l.Cursor()
+	c := NewCursor(l)
 	c.Next(100, func(*Account, *Record) {})
 	for range 2 { // the second one has the memory of the first one
 		l.Want(a, records(301))

@@ -117,7 +117,7 @@ type Cursor struct {
 const maxRestarts = 3
 
 // Cursor begins at the last account: another one takes the place of an account that goes, and that one was visited before.
-func (l *Ledger) Cursor() *Cursor { return &Cursor{l: l, account: len(l.accounts)} }
+func NewCursor(l *Ledger) *Cursor { return &Cursor{l: l, account: len(l.accounts)} }
 
 // Left reports whether there may be more.
 func (c *Cursor) Left() bool { return c.account > 0 }

@@ -43,7 +43,7 @@ func (c *Recheck) Begin(active []*Table, k kernel.NFTables) {
 		return
 	}
 	for _, tb := range active {
-		c.tables = append(c.tables, &tableRecheck{tb: tb, wanted: tb.Want.Cursor(), lookups: lookups{tb: tb, k: k, differs: tb.Want.Correct}})
+		c.tables = append(c.tables, &tableRecheck{tb: tb, wanted: ledger.NewCursor(tb.Want.Ledger), lookups: lookups{tb: tb, k: k, differs: tb.Want.Correct}})
 	}
 }
 
@@ -215,7 +215,7 @@ func (tb *Table) Check(i *kernel.Interference, k kernel.NFTables, settled bool) 
 // checkNext looks up the elements of the next accounts.
 func (tb *Table) checkNext(i *kernel.Interference, k kernel.NFTables) (err error) {
 	if tb.round == nil || !tb.round.Left() {
-		tb.round = tb.Want.Cursor()
+		tb.round = ledger.NewCursor(tb.Want.Ledger)
 	}
 	l := lookups{tb: tb, k: k, differs: func(_ *ledger.Account, r *ledger.Record, _ ledger.State) {
 		i.At(kernel.TableSet{Family: tb.Family, Set: r.Set}).Touch(r.Key)

@@ -6,6 +6,7 @@
 //	problem.go     parts of objects that cannot be honored, and limits for their texts
 //	store.go       the Store: sources write into it, the loop reads from it
 //	backlog.go     its changes that the kernel does not have, their counts, and its locks
+//	devices.go     the network devices of this host
 //	health.go      what is known of the health of endpoints; active checks and their grammar
 //	queue.go       Turns: in which order the loop takes what changed, and others what waits
 //

@@ -10,6 +10,7 @@ import (
 // and out are shared, so nobody may change them afterwards.
 type Store struct {
 	backlog
+	devices
 	services map[Name]*Service
 	slices   map[Name]*Slice   // by the slice's own name
 	members  map[Name][]*Slice // by Service, sorted by slice name; never changed in place, because readers hold the lists
@@ -17,7 +18,6 @@ type Store struct {
 	problems problems
 	env      Environment // its lists are never changed in place
 	primary  []netip.Addr
-	devices  map[int]Device
 }
 
 // NewStore returns an empty store that is not synced yet.
@@ -28,7 +28,6 @@ func NewStore() *Store {
 		slices:   map[Name]*Slice{},
 		members:  map[Name][]*Slice{},
 		health:   map[Name]Health{},
-		devices:  map[int]Device{},
 		problems: problems{of: map[Object][]Problem{}, changed: map[Object]struct{}{}},
 	}
 }
@@ -230,37 +229,6 @@ func (s *Store) SetHostAddresses(addrs []netip.Addr) { setList(s, &s.env.HostAdd
 
 // NotePrimary records that the host has these main addresses from now on. Who plans without a Node object reads them again.
 func (s *Store) NotePrimary(addrs []netip.Addr) { setList(s, &s.primary, addrs) }
-
-// Device is a network device of this host that is not the loopback one.
-type Device struct {
-	Name string
-	Port bool // of a bridge, a bond or a VRF
-}
-
-// SetDevices replaces the devices. They come and go with pods, so they do not wake the loop: the dataplane looks at them each second.
-func (s *Store) SetDevices(devices map[int]Device) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.devices = devices
-}
-
-// SetDevice records a device by its index; the zero Device: there is none.
-func (s *Store) SetDevice(index int, d Device) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if d == (Device{}) {
-		delete(s.devices, index)
-	} else {
-		s.devices[index] = d
-	}
-}
-
-// Devices lists the devices, in no particular order.
-func (s *Store) Devices() []Device {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.devices))
-}
 
 // setList replaces a list, and marks the Environment as changed if the list differs.
 func setList[T comparable](s *Store, at *[]T, list []T) {
