@@ -14,6 +14,7 @@ type TrackedFlow struct {
 	From     netip.AddrPort // the client
 	To       netip.AddrPort // the address that the client asked, before translation
 	Server   netip.AddrPort // the endpoint that answers
+	ReplyTo  netip.AddrPort // whom it answers: the client, or the node that masquerades it
 }
 
 // Flows lists the flows of a family that a namespace tracks.
@@ -29,6 +30,7 @@ func (n *Namespace) Flows(f Family) (out []TrackedFlow, err error) {
 				From:     addrPort(c.Forward.SrcIP, c.Forward.SrcPort),
 				To:       addrPort(c.Forward.DstIP, c.Forward.DstPort),
 				Server:   addrPort(c.Reverse.SrcIP, c.Reverse.SrcPort),
+				ReplyTo:  addrPort(c.Reverse.DstIP, c.Reverse.DstPort),
 			})
 		}
 		return nil

@@ -3,38 +3,59 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/verdict-proxy/verdict/nft/program"
 )
 
-// Cleanup deletes both tables and everything in them. It is no error if they do not exist.
+// Cleanup deletes both tables and everything in them. It is no error if they do not exist. It takes three transactions:
 //
-// The rules go first, in a transaction of their own. When a table is deleted, the kernel takes its chains off their hooks
-// one after the other, with their rules in force to the last. The maps have no elements by then, but the sets have: a new
-// connection to a cluster IP would not be translated, and would then be refused. When rules are deleted, all chains lose
-// theirs at the same time.
+//  1. the rules of all hooks but postrouting. From here on, new connections are those of another proxy, or of nobody.
+//  2. all rules, when no packet is left that an earlier rule has translated: postrouting masquerades these. Otherwise, the
+//     endpoint would answer the client directly, and the client would not know whose answer that is.
+//  3. the tables. When a table is deleted, the kernel takes its chains off their hooks one after the other, with their
+//     rules in force to the last. The maps have no elements by then, but the sets have: a new connection to a cluster IP
+//     would not be translated, and would then be refused. When rules are deleted, all chains lose theirs at the same time.
 func Cleanup(o Options) error { return With(o, (*Conn).cleanup) }
 
 func (c *Conn) cleanup() error {
-	rules, tables := &program.Transaction{}, &program.Transaction{}
+	var first, rules, tables program.Transaction
 	for _, f := range program.Families() {
-		was, err := c.SurveyTable(f)
+		was, err := c.SurveyChains(f)
 		if err != nil {
 			return fmt.Errorf("read table %s %s: %w", f, program.TableName, err)
 		}
-		if was.Table {
-			rules.Do(program.Operation{Kind: program.FlushRules, Family: f})
-			tables.Do(program.Operation{Kind: program.DeleteTable, Family: f})
+		if !was.Table {
+			continue
 		}
+		for name, chain := range was.Chains {
+			if chain.Kind != "" && chain.Hook != unix.NF_INET_POST_ROUTING {
+				first.Do(program.Operation{Kind: program.FlushRules, Family: f, Name: name})
+			}
+		}
+		rules.Do(program.Operation{Kind: program.FlushRules, Family: f})
+		tables.Do(program.Operation{Kind: program.DeleteTable, Family: f})
 	}
-	for _, t := range []*program.Transaction{rules, tables} {
+	for i, t := range []*program.Transaction{&first, &rules, &tables} {
 		if err := c.Commit(t); err != nil {
 			return fmt.Errorf("delete tables %s: %w", program.TableName, err)
 		}
+		if i == 0 && !t.Empty() {
+			untilPacketsLeft()
+		}
 	}
 	return nil
+}
+
+// untilPacketsLeft returns when each packet that is between two hooks now has left the last of them. A packet does this
+// within one section of RCU, for which membarrier(2) waits; a kernel without it (nohz_full, seccomp) gets 0.1 s.
+func untilPacketsLeft() {
+	const ofAll = 1 // MEMBARRIER_CMD_GLOBAL
+	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, ofAll, 0, 0); errno != 0 {
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 // Commit sends a transaction that no engine keeps track of.
