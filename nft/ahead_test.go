@@ -43,7 +43,7 @@ func (m *Memory) until(t *testing.T, most int, check func(n int, r *Result)) (tr
 		if changes := r.Added + r.Deleted; changes > most || r.Full {
 			t.Fatalf("transaction %d: %d changes, want up to %d; everything: %t", n, changes, most, r.Full)
 		}
-		if check(n, &r); len(r.Postponed) == 0 {
+		if check(n, &r); len(waiting(m.Engine)) == 0 {
 			return n
 		}
 		if n == 1000 {
@@ -65,7 +65,7 @@ func TestTablesComeInPieces(t *testing.T) {
 		paid := 0
 		transactions := m.until(t, 3*piece, func(n int, r *Result) {
 			paid += r.Changed[contents.PortID{Family: program.IPv4, Name: p.Name}].Sum()
-			switch last := len(r.Postponed) == 0; {
+			switch last := len(waiting(m.Engine)) == 0; {
 			case last:
 				if got := m.slotsOfPort(t, 1); !slices.Equal(got, slotsOf(&p)) {
 					t.Fatalf("round %d: the port does not have its table", round)
@@ -120,8 +120,8 @@ func TestFewSlotsChangeInPlace(t *testing.T) {
 	all := set(append(upTo(21), upTo(100)[22:]...)...) // the local pool gets another table
 	m.until(t, 3*piece, func(n int, r *Result) {
 		for _, i := range []int{0, ports - 1} {
-			if got := m.slotsOfPort(t, 1+i); slices.Equal(got, before[i]) == (len(r.Postponed) == 0) {
-				t.Fatalf("transaction %d: port %d, %d wait", n, i, len(r.Postponed))
+			if got := m.slotsOfPort(t, 1+i); slices.Equal(got, before[i]) == (len(waiting(m.Engine)) == 0) {
+				t.Fatalf("transaction %d: port %d, %v wait", n, i, waiting(m.Engine))
 			}
 		}
 	})
@@ -278,7 +278,7 @@ func TestKilledWhileTablesCome(t *testing.T) {
 			}
 			mustApply(t, m.Engine)
 			m.checkNothingFound(t, when)
-			for r := mustApply(t, m.Engine); len(r.Postponed) > 0 || r.Leaving; r = mustApply(t, m.Engine) {
+			for r := mustApply(t, m.Engine); len(waiting(m.Engine)) > 0 || r.Leaving; r = mustApply(t, m.Engine) {
 			}
 			m.checkHashed(t, when, map[string]contents.Port{want.Name: want})
 			m.expectCounts(t, when, "1 pools, 4093 slots, 1 ports, 1 endpoints")
@@ -350,18 +350,18 @@ func TestTablesAtRandom(t *testing.T) {
 				}
 			}
 			for range w.rand.IntN(12) {
-				r, err := m.Apply()
+				_, err := m.Apply()
 				check(fmt.Sprintf("seed %d, step %d", seed, step))
-				if waited += len(r.Postponed); err == nil && len(r.Postponed) == 0 {
+				if waited += len(waiting(m.Engine)); err == nil && len(waiting(m.Engine)) == 0 {
 					break
 				}
 			}
 		}
 		m.conn = fragile.NFTables
 		n := 0
-		for r := mustApply(t, m.Engine); len(r.Postponed) > 0 || r.Leaving; r = mustApply(t, m.Engine) {
+		for r := mustApply(t, m.Engine); len(waiting(m.Engine)) > 0 || r.Leaving; r = mustApply(t, m.Engine) {
 			if n++; n > 2000 {
-				t.Fatalf("seed %d: %d ports wait for ever", seed, len(r.Postponed))
+				t.Fatalf("seed %d: %v wait for ever", seed, waiting(m.Engine))
 			}
 			if n%8 == 0 {
 				check(fmt.Sprintf("seed %d, in the end", seed))

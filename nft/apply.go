@@ -43,9 +43,7 @@ func (e *Engine) Apply() (Result, error) {
 	}
 	e.collected, e.whole = e.mode != synced, false
 	if r.Outcome == kernel.Applied {
-		for _, tb := range e.tables {
-			r.Postponed = slices.AppendSeq(r.Postponed, tb.Want.Later.Services())
-		}
+		r.Waits = e.tables.Waits()
 		r.Room = e.tables.Room()
 		r.Leaving = slices.ContainsFunc(e.tables, func(tb *table.Table) bool { return tb.Want.Hash.Leaving() })
 	}

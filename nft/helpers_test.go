@@ -57,6 +57,9 @@ func mustApply(t testing.TB, e *Engine) Result {
 	return r
 }
 
+// waiting lists the Services whose ports wait.
+func waiting(e *Engine) []string { return memkernel.Waiting(e) }
+
 func mustSet(t testing.TB, e *Engine, ports ...contents.Port) {
 	t.Helper()
 	for i := range ports {

@@ -119,14 +119,14 @@ func TestPieces(t *testing.T) {
 		mustApply(t, m.Engine)
 		fragile := &brittle{NFTables: m.kernel, w: w}
 		m.conn = fragile
-		states := []piecewise{{}}
+		states, told := []piecewise{{}}, map[string]bool{}
 		for step := range steps {
 			if step%7 == 6 {
 				again, err := m.Restart(o)
 				if err != nil {
 					t.Fatal(err)
 				}
-				m = again
+				m, told = again, map[string]bool{}
 				m.conn = fragile
 				for _, p := range w.ports {
 					mustSet(t, m.Engine, p)
@@ -136,8 +136,20 @@ func TestPieces(t *testing.T) {
 			w.changePorts(t, m.Engine)
 			states = append(states, seenIn(t, w.build(t)))
 			for range w.rand.IntN(4) {
-				r, err := m.Apply()
-				when := fmt.Sprintf("seed %d, step %d, %d wait", seed, step, len(r.Postponed))
+				apply := m.Apply
+				switch w.rand.IntN(10) {
+				case 0:
+					apply = func() (Result, error) { return m.Repair(kernel.Interference{Replaced: true}) }
+				case 1:
+					m.SetGlobals(w.globals) // as a reload does
+				}
+				r, err := apply()
+				when := fmt.Sprintf("seed %d, step %d, %d wait", seed, step, len(waiting(m.Engine)))
+				maps.Copy(told, r.Waits)
+				maps.DeleteFunc(told, func(_ string, waits bool) bool { return !waits })
+				if is := slices.Sorted(maps.Keys(told)); r.Outcome == kernel.Applied && !slices.Equal(is, waiting(m.Engine)) {
+					t.Fatalf("%s: %v wait, and the results say that %v do", when, waiting(m.Engine), is)
+				}
 				if err := seenIn(t, m).within(states); err != nil {
 					t.Fatalf("%s: %v", when, err)
 				}
@@ -147,15 +159,15 @@ func TestPieces(t *testing.T) {
 				if i, err := m.FindInterference(); err == nil && !i.Empty() && m.mode == synced {
 					t.Fatalf("%s: somebody changed %s", when, &i)
 				}
-				if pieces++; err == nil && len(r.Postponed) == 0 {
+				if pieces++; err == nil && len(waiting(m.Engine)) == 0 {
 					states = []piecewise{seenIn(t, m)}
 					break
 				}
-				waited += len(r.Postponed)
+				waited += len(waiting(m.Engine))
 			}
 		}
 		fragile.w = nil
-		for r := mustApply(t, m.Engine); len(r.Postponed) > 0; r = mustApply(t, m.Engine) {
+		for mustApply(t, m.Engine); len(waiting(m.Engine)) > 0; mustApply(t, m.Engine) {
 		}
 		w.compareInMemory(t, steps, m)
 	}
@@ -228,7 +240,7 @@ func TestPieceIsBounded(t *testing.T) {
 			if n := r.Added + r.Deleted; n > piece+20 || r.Full {
 				t.Fatalf("transaction %d: %d changes", transactions, n)
 			}
-			if len(r.Postponed) == 0 {
+			if len(waiting(m.Engine)) == 0 {
 				if transactions < 5 {
 					t.Errorf("%d transactions", transactions)
 				}

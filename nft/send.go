@@ -29,10 +29,10 @@ type Result struct {
 	Changed map[contents.PortID]serviceport.Counts
 	Counts  serviceport.Counts // of Added and Deleted
 	More    bool               // there is more to look at; see Repair
-	// Postponed are the names of Services with service ports that are as they were, because the transaction had enough without them.
-	// The next Apply goes on. A Service may be here twice.
-	Postponed []string
-	Leaving   bool // there are slots of hash tables without pools; each Apply deletes some
+	// Waits has the Services that have begun or ended to wait: some of their service ports are as they were, because the transaction had
+	// enough without them. The next Apply goes on.
+	Waits   map[string]bool
+	Leaving bool // there are slots of hash tables without pools; each Apply deletes some
 	// Room names the service ports that got less than they asked for, and for which there is room. The caller Sets them
 	// again.
 	Room []contents.PortID

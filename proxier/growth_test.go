@@ -161,14 +161,21 @@ func processorTime() time.Duration {
 
 // spend takes a step, makes passes until nothing waits, and counts.
 func (w *world) spend(t testing.TB, step string, into spending, change func()) {
+	w.count(step, into, func() {
+		change()
+		if err := w.Once(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// count counts what a step costs.
+func (w *world) count(step string, into spending, take func()) {
 	var before, after runtime.MemStats
 	w.watcher.passes, w.rules.sets = nil, map[string]int{}
 	runtime.ReadMemStats(&before)
 	began := processorTime()
-	change()
-	if err := w.Once(); err != nil {
-		t.Fatal(err)
-	}
+	take()
 	took := processorTime() - began
 	runtime.ReadMemStats(&after)
 	for _, n := range w.rules.sets {

@@ -26,6 +26,7 @@ type Dataplane interface {
 	Apply() dataplane.Result
 	ApplyPiece() dataplane.Result
 	Tick() dataplane.Result
+	Waiting() *dataplane.Waiting
 	Totals() dataplane.AllTotals
 	Compare(repair bool) (dataplane.Found, error)
 	Repair(dataplane.Interference) dataplane.Result
@@ -93,7 +94,10 @@ func New(o Options) *Proxier {
 	}
 	quota := report.NewLines(o.Log, o.Settings.Budgets.NamespaceLogLines)
 	lines := report.NewLog(o.Log, &quota)
-	cleaner := flows.New(flows.Options{Remover: o.Flows, Former: o.Former, Adopted: o.Adopted, Pays: o.Accounts.Beside, Log: o.Log})
+	waiting := o.Dataplane.Waiting()
+	cleaner := flows.New(flows.Options{
+		Remover: o.Flows, Former: o.Former, Adopted: o.Adopted, Waits: waiting.In, Pays: o.Accounts.Beside, Log: o.Log,
+	})
 	pace := &pace{minPeriod: o.Settings.MinSyncPeriod}
 	return &Proxier{
 		store: o.Store, reconfigured: o.Reconfigured, observer: o.Observer, turned: o.Turned, log: o.Log, lines: &lines,
@@ -101,7 +105,7 @@ func New(o Options) *Proxier {
 		passes: passer{
 			dataplane: o.Dataplane,
 			empty:     o.Empty,
-			queue:     queue{store: o.Store, replan: map[state.Name]bool{}},
+			queue:     queue{store: o.Store, waiting: waiting, held: map[state.Name][]state.Changes{}, replan: map[state.Name]bool{}},
 			node: environment.New(environment.Options{
 				Settings: o.Settings, Primary: o.Primary, IPv6: !o.NoIPv6, SlowPath: o.SlowPath, BridgesStay: o.BridgesStay,
 				Servers: o.APIServers, Retry: checkPeriod, Log: o.Log,
@@ -187,7 +191,7 @@ func (p *Proxier) reconfigure(s *config.Settings) {
 func (p *Proxier) Once() error {
 	p.passes.unhurried = true
 	for {
-		if err := p.pass(); err != nil || !p.store.Rest() && len(p.passes.queue.postponed) == 0 {
+		if err := p.pass(); err != nil || !p.store.Rest() && !p.passes.queue.waiting.Some() {
 			return err
 		}
 	}
@@ -263,8 +267,7 @@ func (p *Proxier) finish(pass report.Pass) {
 	}
 	applied := pass.Result.Applied()
 	if applied {
-		p.passes.queue.postponed = pass.Result.Postponed
-		pass.Latencies = p.passes.queue.applied() // whoever waits for a change finds its problems
+		pass.Latencies = p.passes.queue.applied(pass.Result.Ended) // whoever waits for a change finds its problems
 	}
 	p.pace.leaving = pass.Result.Leaving
 	if now := pass.Started.Add(pass.Duration); applied {
@@ -276,7 +279,7 @@ func (p *Proxier) finish(pass report.Pass) {
 	p.observer.PassDone(pass)
 	p.repairs.serversDone(&pass)
 	if applied {
-		p.flows.RulesApplied(p.passes.node.Shared.NodePortAddresses, pass.Result.Postponed)
+		p.flows.RulesApplied(p.passes.node.Shared.NodePortAddresses)
 		p.repairs.repairPostponed()
 	}
 }

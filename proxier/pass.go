@@ -28,8 +28,7 @@ type passer struct {
 	flows     *flows.Cleaner
 	health    *endpointhealth.Monitor // nil: nobody looks
 	problems  report.ProblemLog
-	payers    map[state.Name]state.Name // of Services that are postponed: whose change asked for it
-	unhurried bool                      // how much a pass plans does not depend on time, so equal objects give equal transactions
+	unhurried bool // how much a pass plans does not depend on time, so equal objects give equal transactions
 }
 
 // pass plans what changed and hands it to the kernel. What takes too long for one pass stays for the next ones, except what
@@ -40,6 +39,8 @@ func (p *passer) pass(environmentChanged bool) report.Pass {
 	if p.updateEnvironment(environmentChanged) {
 		p.setEverything(&pass, first && !p.unhurried && p.empty != nil && p.empty())
 		p.apply(&pass)
+		// Nobody pays for this pass, but for earlier ones whose Services waited.
+		pass.Pauses = p.accounts.Charge(&planning.Draft{}, &dataplane.Result{Ended: pass.Result.Ended}, p.queue.waiting, 0, time.Now())
 	} else {
 		p.some(&pass)
 	}
@@ -52,16 +53,15 @@ func (p *passer) some(pass *report.Pass) {
 	p.planning.Meter.Start()
 	d := p.draftSome(pass.Started)
 	pass.Services = p.set(d)
-	if d.Size >= longSize || len(p.queue.postponed) > 0 { // wall time would count somebody else's transaction
+	if d.Size >= longSize || p.queue.waiting.Some() { // wall time would count somebody else's transaction
 		p.planning.Meter.Lock()
 	}
 	began := time.Now()
 	p.apply(pass)
 	took := p.planning.Since(began)
 	p.planning.Meter.Stop()
-	p.payers = d.Postpone(pass.Result.Postponed, p.payers)
 	if !p.unhurried { // otherwise nobody waits
-		pass.Pauses = p.accounts.Charge(&d, &pass.Result, took, time.Now())
+		pass.Pauses = p.accounts.Charge(&d, &pass.Result, p.queue.waiting, took, time.Now())
 	}
 }
 
@@ -200,7 +200,7 @@ func (p *passer) apply(pass *report.Pass) {
 // complete completes the report.
 func (p *passer) complete(pass *report.Pass) {
 	if pass.Result.Applied() {
-		pass.Triggers = p.triggers.Take(pass.Result.Postponed)
+		pass.Triggers = p.triggers.Take(p.queue.waiting, pass.Result.Ended)
 	}
 	pass.Duration = time.Since(pass.Started)
 	pass.Totals, pass.NodeEligible, pass.Leaving = p.dataplane.Totals(), p.node.Eligible, p.node.Leaving

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
@@ -136,6 +137,21 @@ func TestPieceFails(t *testing.T) {
 	w.store.SetSlice(pieceSlice(3), nil)
 	if err := w.Once(); err != nil || w.has(t, 3) != piecePorts || w.pendingServices() != 0 {
 		t.Errorf("error %v, %d of %d ports, %d pending", err, w.has(t, 3), piecePorts, w.pendingServices())
+	}
+}
+
+// TestRepairEndsPieces: another process replaces the tables while pieces wait. The repair writes all of them, and the next pass comes at
+// once to confirm that.
+func TestRepairEndsPieces(t *testing.T) {
+	w := inPieces(t, func(*Options) {})
+	w.store.SetSlice(pieceSlice(2), nil)
+	w.mustApply(t)
+	w.repairs.repair(dataplane.Interference{Replaced: true})
+	if w.has(t, 2) != piecePorts || !w.continues() {
+		t.Fatalf("%d of %d ports, another pass comes: %t", w.has(t, 2), piecePorts, w.continues())
+	}
+	if w.mustApply(t); w.pendingServices() != 0 || w.continues() {
+		t.Errorf("%d pending, another pass comes: %t", w.pendingServices(), w.continues())
 	}
 }
 

@@ -5,17 +5,18 @@ import (
 	"math"
 	"slices"
 
+	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/state"
 )
 
 // queue is which Services the next pass plans: those that the store has as changed, and those that something else concerns.
 type queue struct {
-	store *state.Store
-	taken []state.Changes // what passes took and the kernel does not have yet
-	left  bool            // the last pass left Services for the next one
-	// postponed are Services that the kernel does not have yet as they were planned.
-	postponed map[state.Name]bool
-	replan    map[state.Name]bool // Services to plan again, although the store has no change of them
+	store   *state.Store
+	waiting *dataplane.Waiting
+	taken   []state.Changes                // what passes took since the last one that was applied
+	held    map[state.Name][]state.Changes // what passes took before of Services that wait
+	left    bool                           // the last pass left Services for the next one
+	replan  map[state.Name]bool            // Services to plan again, although the store has no change of them
 }
 
 // again has Services planned again with the next pass.
@@ -63,17 +64,26 @@ func (q *queue) takeAll() []state.Name {
 }
 
 // rest reports whether the last pass has left Services for the next one, or some of their changes.
-func (q *queue) rest() bool { return q.left && q.store.Rest() || len(q.postponed) > 0 }
+func (q *queue) rest() bool { return q.left && q.store.Rest() || q.waiting.Some() }
 
-// applied forgets what was taken, because the kernel has it, and returns how long that took.
-func (q *queue) applied() (took []state.Latency) {
-	q.taken = slices.DeleteFunc(q.taken, func(changes state.Changes) bool {
-		if slices.ContainsFunc(changes.Services, func(n state.Name) bool { return q.postponed[n] }) {
-			return false
-		}
+// applied forgets what was taken, because the kernel has it, apart from Services that wait, and returns how long that took.
+func (q *queue) applied(ended []state.Name) (took []state.Latency) {
+	var taken []state.Changes
+	for _, name := range ended {
+		taken = append(taken, q.held[name]...)
+		delete(q.held, name)
+	}
+	for _, changes := range append(taken, q.taken...) {
+		changes.Services = slices.DeleteFunc(changes.Services, func(n state.Name) bool {
+			waits := q.waiting.Has(n)
+			if waits {
+				q.held[n] = append(q.held[n], state.Changes{Revision: changes.Revision, Services: []state.Name{n}})
+			}
+			return waits
+		})
 		took = append(took, q.store.Applied(changes)...)
-		return true
-	})
+	}
+	q.taken = nil
 	return took
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -217,6 +218,17 @@ func (ts Tables) Room() (ports []contents.PortID) {
 		}
 	}
 	return ports
+}
+
+// Waits says of the Services that may have begun or ended to wait since the last call whether they do.
+func (ts Tables) Waits() map[string]bool {
+	waits := map[string]bool{}
+	for _, tb := range ts {
+		for _, service := range tb.Want.Later.TakeTurned() {
+			waits[service] = slices.ContainsFunc(ts, func(tb *Table) bool { return tb.Want.Later.Waits(service) })
+		}
+	}
+	return waits
 }
 
 // ChangedPorts counts the elements that service ports change, with those of the hash tables that begin to come or leave for them.

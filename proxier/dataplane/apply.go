@@ -29,9 +29,12 @@ func (d *Dataplane) Apply() Result {
 		r.Replan = d.withRoom()
 	}
 	r.Failures = append(r.Failures, gone...)
-	if d.addresses != nil && r.Applied() && len(r.Postponed) == 0 {
+	if d.addresses != nil && r.Applied() && len(d.waiting.services) == 0 {
 		r.Failures = append(r.Failures, d.addresses.Add()...)
 		r.Replan = d.addresses.Changed()
+	}
+	if r.Applied() {
+		r.Ended = d.waiting.takeEnded()
 	}
 	return r
 }
@@ -124,9 +127,8 @@ func (d *Dataplane) note(r *Result, call func() (nft.Result, error)) {
 			d.room[name] = true
 		}
 	}
-	r.Postponed = map[state.Name]bool{}
-	for _, name := range done.Postponed {
-		r.Postponed[serviceOf(name)] = true
+	for service, waits := range done.Waits {
+		d.waiting.Set(serviceOf(service), waits)
 	}
 	r.Outcome, r.Err = done.Outcome, err
 	r.Full = r.Full || done.Full

@@ -55,6 +55,7 @@ type Dataplane struct {
 	services   map[state.Name]*served
 	quarantine quarantine
 	room       map[state.Name]bool // those that nft served less well than asked for, and for which there is room now
+	waiting    Waiting
 	totals     AllTotals
 	addresses  Addresses // nil: nobody wants any
 	devices    func() []state.Device
@@ -79,6 +80,9 @@ func New(o Options) *Dataplane {
 
 // Totals counts what the engines serve once everything that was Set is applied.
 func (d *Dataplane) Totals() AllTotals { return d.totals }
+
+// Waiting has the Services that wait.
+func (d *Dataplane) Waiting() *Waiting { return &d.waiting }
 
 // SetEnvironment takes over what all Services share. It returns the Services whose virtual servers may now stand at
 // other addresses: the loop has to plan and Set them before the next Apply.

@@ -72,6 +72,7 @@
 //	ipvs.go           which ports IPVS has, which it refused, and when they are tried again; external addresses
 //	quarantine.go     ports that the kernel refused
 //	totals.go         counts of what is served, and what is remembered of a Service
+//	waiting.go        which Services wait for later transactions
 //	dataplane.go      the Dataplane: Set, Delete, SetEnvironment
 //	apply.go          Apply, Compare, Repair, RepairMore and Tick: the order between the engines
 package dataplane

@@ -33,14 +33,14 @@ type Result struct {
 
 	Full bool // nft wrote both tables as a whole
 	More bool // RepairMore has to continue
-	// Postponed are Services that nft does not have as planned yet, because the transaction had enough. The next Apply goes on.
-	Postponed map[state.Name]bool
-	Leaving   bool          // nft has slots of hash tables without pools; each Apply deletes some
-	Added     int           // elements
-	Deleted   int           // elements
-	Bytes     int           // of all nft batches
-	Encode    time.Duration // spent on what nft does before and after these system calls
-	Kernel    time.Duration // spent in system calls that carry nft batches
+	// Ended are Services that have ended to wait; see Waiting. An Apply that is not complete leaves them to a later one.
+	Ended   []state.Name
+	Leaving bool          // nft has slots of hash tables without pools; each Apply deletes some
+	Added   int           // elements
+	Deleted int           // elements
+	Bytes   int           // of all nft batches
+	Encode  time.Duration // spent on what nft does before and after these system calls
+	Kernel  time.Duration // spent in system calls that carry nft batches
 	// Transactions counts those that went to the kernel, by their Outcome.
 	Transactions [kernel.Unknown + 1]int
 	Operations   int // on virtual servers and local addresses

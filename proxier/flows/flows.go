@@ -29,6 +29,8 @@ type Options struct {
 	Former []conntrack.Frontend
 	// Adopted are frontends whose UDP flows IPVS carries on for an earlier proxy, whatever serves them now.
 	Adopted []conntrack.Frontend
+	// Waits reports whether the kernel does not have the latest rules of a namespace yet; nil: it has all.
+	Waits func(namespace string) bool
 	// Pays is called with what the cleanings of a namespace took; nil: nobody asks.
 	Pays func(namespace string, took time.Duration)
 	Log  *slog.Logger
@@ -39,12 +41,12 @@ type Options struct {
 // cleaned afterwards, all together; those of other namespaces, beside it if it takes long.
 type Cleaner struct {
 	remover   Remover
+	waits     func(namespace string) bool
 	pays      func(namespace string, took time.Duration)
 	tracker   *conntrack.Tracker
 	log       *slog.Logger
 	nodePorts []netip.Addr     // the addresses on which node ports answer
-	applied   bool             // the kernel has the rules of everything that the tracker was told
-	postponed map[string]bool  // apart from these namespaces
+	applied   bool             // the kernel has the rules of everything that the tracker was told, unless its namespace waits
 	running   []*cleaning      // the cleanings that are under way
 	done      chan Cleaned     // delivers their ends
 	retry     <-chan time.Time // when to start; nil: when something has to be cleaned
@@ -81,7 +83,7 @@ func New(o Options) *Cleaner {
 	tracker := conntrack.NewTracker(o.Former...)
 	tracker.Adopt(o.Adopted)
 	return &Cleaner{
-		remover: o.Remover, pays: o.Pays, tracker: tracker, log: o.Log, done: make(chan Cleaned, maxRunning), // so that no goroutine waits
+		remover: o.Remover, waits: o.Waits, pays: o.Pays, tracker: tracker, log: o.Log, done: make(chan Cleaned, maxRunning), // so that no goroutine waits
 		share: shares{of: map[string]*threadtime.Bucket{}}, urgent: shares{of: map[string]*threadtime.Bucket{}},
 	}
 }
@@ -98,13 +100,10 @@ func (c *Cleaner) Set(name state.Name, planned *plan.Service, list ...*state.Sli
 	c.tracker.Set(name, planned, list...)
 }
 
-// RulesApplied notes that the kernel has the rules of everything that was set, apart from Services that are postponed, and starts a
-// cleaning if one is needed. Their namespaces wait: their old rules could still make new flows.
-func (c *Cleaner) RulesApplied(nodePorts []netip.Addr, postponed map[state.Name]bool) {
-	c.applied, c.nodePorts, c.postponed = true, nodePorts, map[string]bool{}
-	for name := range postponed {
-		c.postponed[name.Namespace] = true
-	}
+// RulesApplied notes that the kernel has the rules of everything that was set, unless its namespace waits, and starts a cleaning if one
+// is needed. It cleans nothing of a namespace that waits: the old rules could still make new flows.
+func (c *Cleaner) RulesApplied(nodePorts []netip.Addr) {
+	c.applied, c.nodePorts = true, nodePorts
 	c.tracker.SetNodePortAddresses(nodePorts)
 	c.start()
 }
@@ -171,7 +170,7 @@ func (c *Cleaner) hurry(now time.Time) {
 // mayBegin leaves out the namespaces that wait for rules, and those that are cleaned.
 func (c *Cleaner) mayBegin(namespaces map[string]bool) map[string]bool {
 	maps.DeleteFunc(namespaces, func(namespace string, _ bool) bool {
-		return c.postponed[namespace] || slices.ContainsFunc(c.running, func(r *cleaning) bool { return r.stale.Concerns(namespace) })
+		return c.waits != nil && c.waits(namespace) || slices.ContainsFunc(c.running, func(r *cleaning) bool { return r.stale.Concerns(namespace) })
 	})
 	return namespaces
 }

@@ -52,7 +52,7 @@ func (c *Cleaner) changeOf(namespace string, i int) {
 	}
 	planned := new(plan.Planner).Plan(svc, nil, &plan.Environment{IPv4: true})
 	c.Set(svc.Name, &planned)
-	c.RulesApplied(nil, nil)
+	c.RulesApplied(nil)
 }
 
 // TestFlowsThatCannotBeRemoved: the kernel refuses for a long time. The log says so once, passes do not start more
@@ -159,7 +159,7 @@ func TestClientsOfFailedEndpointsDoNotRest(t *testing.T) {
 			}}},
 		}
 		cleaner.Set(state.Name{Namespace: "default", Name: "web"}, &web)
-		cleaner.RulesApplied(nil, nil)
+		cleaner.RulesApplied(nil)
 	}
 	cleaner.change(0)
 	finish(time.Minute)
@@ -287,7 +287,7 @@ func testLooksAreShared(t *testing.T) {
 		svc := &state.Service{Name: web, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Ports: []state.ServicePort{{Port: 80}}}
 		planned := new(plan.Planner).Plan(svc, []*state.Slice{sl}, &plan.Environment{IPv4: true})
 		cleaner.Set(web, &planned, sl)
-		cleaner.RulesApplied(nil, nil)
+		cleaner.RulesApplied(nil)
 	}
 	pass := func(d, took time.Duration) {
 		for end, over := time.After(d), false; !over || cleaner.Done() != nil; {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/verdict-proxy/verdict/config"
+	"github.com/verdict-proxy/verdict/nft/serviceport"
 	"github.com/verdict-proxy/verdict/proxier/dataplane"
 	"github.com/verdict-proxy/verdict/proxier/report"
 	"github.com/verdict-proxy/verdict/proxier/state"
@@ -60,7 +61,7 @@ type Accounts struct {
 	mu     sync.Mutex    // guards what follows
 	of     map[string]*account
 	prices prices
-	pass   []*account // of the pass that is charged
+	payers map[state.Name]state.Name // of Services that wait: whose change asked for it
 }
 
 // account is that of a namespace.
@@ -70,7 +71,7 @@ type account struct {
 	said      Cost              // until its latest line in the log
 	debt      threadtime.Bucket // of its share
 	until     time.Time         // the end of its latest pause
-	// Of the pass that is charged: what it cost, and the Service that cost most.
+	// Of the pass that is charged, and of those before while its Services waited: what it cost, and the Service that cost most.
 	now, most Cost
 	service   string
 }
@@ -90,64 +91,87 @@ func NewAccounts(store *state.Store, b *config.Budgets, log *slog.Logger) *Accou
 	return &Accounts{
 		log: log, store: store, rate: b.NamespaceChanges, share: float64(b.NamespaceChanges) * perChange.Seconds(),
 		burst: time.Duration(b.NamespaceElements) * perChange, said: report.Lately{}, of: map[string]*account{}, prices: usual(),
+		payers: map[state.Name]state.Name{},
 	}
 }
 
-// Charge takes what a pass that made a draft cost from the accounts of the namespaces. The result took some time of the thread.
+// Charge takes what a pass that made a draft cost from the accounts of the namespaces, and what those before cost of which Services have
+// ended to wait. The result took some time of the thread.
 // Charge returns how many namespaces have to wait from now on. What no change of a Service asked for costs nobody anything.
-func (a *Accounts) Charge(d *Draft, r *dataplane.Result, took time.Duration, now time.Time) (pauses int) {
+func (a *Accounts) Charge(d *Draft, r *dataplane.Result, waiting *dataplane.Waiting, took time.Duration, now time.Time) (pauses int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.findPayers(d, r.Changed, waiting)
 	a.prices.apportion(d, r.Changed, &r.Counts, took)
 	for name, cost := range d.Costs {
 		of := a.account(name.Namespace, now)
-		if of.service == "" {
-			a.pass = append(a.pass, of)
-		}
 		of.now.add(cost)
 		if order := cmp.Compare(cost.bill(), of.most.bill()); of.service == "" || order > 0 || order == 0 && name.Name < of.service {
 			of.service, of.most = name.Name, cost
 		}
 	}
-	postponed := map[string]bool{}
-	for name := range r.Postponed {
-		postponed[name.Namespace] = true
+	for name := range d.Costs {
+		pauses += a.settle(a.of[name.Namespace], waiting, now)
 	}
-	a.pass = slices.DeleteFunc(a.pass, func(of *account) bool {
-		if postponed[of.namespace] && of.now.bill() < large {
-			return false // the next pieces of the same change count with this one
+	for _, name := range r.Ended {
+		if !waiting.Has(name) {
+			delete(a.payers, name)
 		}
-		of.add(of.now)
-		if of.namespace != state.SystemNamespace && a.settle(of, now) {
-			pauses++
+		if of := a.of[name.Namespace]; of != nil {
+			pauses += a.settle(of, waiting, now)
 		}
-		of.now, of.most, of.service = Cost{}, Cost{}, ""
-		return true
-	})
+	}
 	return pauses
 }
 
-// settle has a namespace miss turns, or wait, for what the pass cost. It reports whether the namespace has to wait from now on.
-func (a *Accounts) settle(of *account, now time.Time) (pause bool) {
+// findPayers has a draft know who pays for what earlier passes have left, and remembers who pays for what this one leaves: the Services
+// whose changes asked for those that wait.
+func (a *Accounts) findPayers(d *Draft, changed map[state.Name]serviceport.Counts, waiting *dataplane.Waiting) {
+	for name := range changed {
+		_, again := d.Plans[name]
+		if payer, left := a.payers[name]; left && !again {
+			d.Cause[name] = payer
+			d.pay(payer, Cost{})
+		}
+	}
+	for name := range d.Plans {
+		if payer := d.payer(name); waiting.Has(name) && d.asked(payer) {
+			a.payers[name] = payer
+		} else {
+			delete(a.payers, name)
+		}
+	}
+}
+
+// settle has a namespace miss turns, or wait, for what passes cost, unless more pieces of the same change come, which count with it. It
+// returns 1 if the namespace has to wait from now on.
+func (a *Accounts) settle(of *account, waiting *dataplane.Waiting, now time.Time) int {
+	bill := of.now.bill()
+	if waiting.In(of.namespace) && bill < large {
+		return 0
+	}
+	defer func() { of.now, of.most, of.service = Cost{}, Cost{}, "" }()
+	if of.add(of.now); of.namespace == state.SystemNamespace {
+		return 0
+	}
 	if took := of.now.time(); took > state.Turn {
 		a.store.Charge(of.namespace, took)
 	}
-	bill := of.now.bill()
 	if bill < large {
-		return false
+		return 0
 	}
 	of.debt.Refill(a.share, now)
 	of.debt.Used += bill
 	rest := of.debt.Rest(a.share, a.burst, now)
 	if rest == 0 || now.Before(of.until) {
-		return false
+		return 0
 	}
 	of.until = now.Add(rest)
 	a.store.Hold(of.namespace, rest)
 	if a.said.Due(of.namespace, sayPause, now) {
 		a.say(of, rest)
 	}
-	return true
+	return 1
 }
 
 func (a *Accounts) say(of *account, rest time.Duration) {

@@ -42,7 +42,7 @@ func (b *bank) charge(name state.Name, planning time.Duration, changes int32, to
 	if changes == 0 {
 		changed = nil
 	}
-	return b.Charge(&d, &dataplane.Result{Changed: changed, Counts: all}, took, b.begin.Add(at))
+	return b.Charge(&d, &dataplane.Result{Changed: changed, Counts: all}, new(dataplane.Waiting), took, b.begin.Add(at))
 }
 
 // rest is how long a namespace waits from some time on.
@@ -112,7 +112,7 @@ func TestWhoPays(t *testing.T) {
 		change(victim, 20)
 	}
 	const took = 40 * time.Millisecond
-	b.Charge(&d, &dataplane.Result{Changed: changed, Counts: all}, took, b.begin)
+	b.Charge(&d, &dataplane.Result{Changed: changed, Counts: all}, new(dataplane.Waiting), took, b.begin)
 	tenant, shop := b.of["tenant"], b.of["shop"]
 	if tenant.Changes != 2101 || shop.Changes != 99 || len(b.of) != 2 || tenant.Planning != 3*time.Millisecond || shop.Planning != 0 {
 		t.Errorf("tenant: %+v, shop: %+v", tenant.Cost, shop.Cost)
@@ -192,7 +192,7 @@ func TestChargeAllocatesNothing(t *testing.T) {
 	changed := map[state.Name]serviceport.Counts{name: n}
 	if got := testing.AllocsPerRun(100, func() {
 		d.Costs[name] = Cost{Planning: 20 * time.Microsecond}
-		b.Charge(&d, &dataplane.Result{Changed: changed, Counts: n}, 100*time.Microsecond, b.begin)
+		b.Charge(&d, &dataplane.Result{Changed: changed, Counts: n}, new(dataplane.Waiting), 100*time.Microsecond, b.begin)
 	}); got != 0 {
 		t.Errorf("%v allocations", got)
 	}
@@ -251,10 +251,15 @@ func TestPiecesCountTogether(t *testing.T) {
 	const pieces, each = 20, 600
 	tenant, other := named("tenant", "large"), named("shop", "web")
 	b := newBank()
-	asked := Draft{Costs: map[state.Name]Cost{tenant: {}}, Cause: map[state.Name]state.Name{tenant: {}, other: tenant}}
-	var payers map[state.Name]state.Name
+	asked := Draft{
+		Plans: map[state.Name]Planned{tenant: {}, other: {}},
+		Costs: map[state.Name]Cost{tenant: {}}, Cause: map[state.Name]state.Name{tenant: {}, other: tenant},
+	}
+	var waiting dataplane.Waiting
 	pauses := 0
 	for i := range pieces {
+		waiting.Set(tenant, i < pieces-1)
+		waiting.Set(other, i < pieces-1)
 		d := Draft{Costs: map[state.Name]Cost{}, Cause: map[state.Name]state.Name{}}
 		if i == 0 {
 			d = asked
@@ -264,13 +269,12 @@ func TestPiecesCountTogether(t *testing.T) {
 		if i%2 == 1 { // the plan of another Service that the change concerns
 			r.Changed = map[state.Name]serviceport.Counts{other: n}
 		}
-		if i < pieces-1 {
-			r.Postponed = map[state.Name]bool{tenant: true, other: true}
+		if i == pieces-1 {
+			r.Ended = []state.Name{tenant, other}
 		}
-		payers = d.Postpone(r.Postponed, payers)
-		pauses += b.Charge(&d, &r, time.Millisecond, b.begin)
+		pauses += b.Charge(&d, &r, &waiting, time.Millisecond, b.begin)
 	}
-	if of := b.of["tenant"]; of.Changes != pieces*each || pauses != 1 || b.of["shop"] != nil || len(payers) > 0 || len(b.pass) > 0 {
-		t.Errorf("%d of %d changes count, %d pauses, others pay %v, %d Services are left", of.Changes, pieces*each, pauses, b.of["shop"], len(payers))
+	if of := b.of["tenant"]; of.Changes != pieces*each || pauses != 1 || b.of["shop"] != nil || len(b.payers) > 0 || of.service != "" {
+		t.Errorf("%d of %d changes count, %d pauses, others pay %v, %d Services are left", of.Changes, pieces*each, pauses, b.of["shop"], len(b.payers))
 	}
 }

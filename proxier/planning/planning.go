@@ -128,24 +128,6 @@ func (d *Draft) pay(payer state.Name, cost Cost) {
 	d.Costs[payer] = cost
 }
 
-// Postpone adds to a draft who pays for what earlier passes have left, and returns who pays for what this one leaves: the Services
-// whose changes asked for those that are postponed.
-func (d *Draft) Postpone(postponed map[state.Name]bool, before map[state.Name]state.Name) (payers map[state.Name]state.Name) {
-	for name, payer := range before {
-		if _, again := d.Plans[name]; !again {
-			d.Cause[name] = payer
-			d.pay(payer, Cost{})
-		}
-	}
-	payers = map[state.Name]state.Name{}
-	for name := range postponed {
-		if payer := d.payer(name); d.asked(payer) {
-			payers[name] = payer
-		}
-	}
-	return payers
-}
-
 // payer returns the Service whose change had a Service planned.
 func (d *Draft) payer(name state.Name) state.Name { return cmp.Or(d.Cause[name], name) }
 

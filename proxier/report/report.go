@@ -3,7 +3,6 @@ package report
 import (
 	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/verdict-proxy/verdict/proxier/conntrack"
@@ -80,6 +79,7 @@ type Triggers struct {
 	started time.Time
 	latest  map[state.Name]time.Time // of Services with slices that carry one
 	pending []pendingTrigger
+	waiting map[state.Name][]pendingTrigger // the same for Services that wait
 }
 
 type pendingTrigger struct {
@@ -89,7 +89,7 @@ type pendingTrigger struct {
 
 // NewTriggers returns Triggers without one.
 func NewTriggers(started time.Time) Triggers {
-	return Triggers{started: started, latest: map[state.Name]time.Time{}}
+	return Triggers{started: started, latest: map[state.Name]time.Time{}, waiting: map[state.Name][]pendingTrigger{}}
 }
 
 // Note collects the new trigger times of a Service's slices.
@@ -112,14 +112,20 @@ func (t *Triggers) Note(name state.Name, slices []*state.Slice) {
 // Forget drops what is known of a Service that is gone.
 func (t *Triggers) Forget(name state.Name) { delete(t.latest, name) }
 
-// Take returns what was collected and starts anew, apart from Services that are postponed.
-func (t *Triggers) Take(postponed map[state.Name]bool) (triggers []Trigger) {
-	t.pending = slices.DeleteFunc(t.pending, func(p pendingTrigger) bool {
-		if !postponed[p.of] {
+// Take returns what was collected, apart from Services that wait. Some have ended to wait.
+func (t *Triggers) Take(waiting *dataplane.Waiting, ended []state.Name) (triggers []Trigger) {
+	for _, name := range ended {
+		t.pending = append(t.pending, t.waiting[name]...)
+		delete(t.waiting, name)
+	}
+	for _, p := range t.pending {
+		if waiting.Has(p.of) {
+			t.waiting[p.of] = append(t.waiting[p.of], p)
+		} else {
 			triggers = append(triggers, p.Trigger)
 		}
-		return !postponed[p.of]
-	})
+	}
+	t.pending = nil
 	return triggers
 }
 

@@ -3,7 +3,6 @@ package elements
 import (
 	"cmp"
 	"container/heap"
-	"iter"
 	"maps"
 	"slices"
 
@@ -25,6 +24,7 @@ type later struct {
 	changes int                            // since the last transaction
 	ports   map[string]*postponed          // by name
 	of      map[string]int                 // how many of them Services have
+	turned  []string                       // Services that have begun or ended to wait since TakeTurned, or both
 	turns   int                            // that were given
 	ready   line                           // whose hash tables were there at some time; some wait no more
 	moving  map[string][]*postponed        // by frontends that they gain or lose
@@ -153,8 +153,17 @@ func (l *later) forget(name string) {
 	release(one.tables)
 	one.want, one.moves, one.tables = nil, nil, nil
 	delete(l.ports, name)
-	if l.of[serviceOf(name)]--; l.of[serviceOf(name)] == 0 {
-		delete(l.of, serviceOf(name))
+	l.count(serviceOf(name), -1)
+}
+
+// count counts a port of a Service that begins or ends to wait.
+func (l *later) count(service string, n int) {
+	had := l.of[service]
+	if l.of[service] = had + n; had+n == 0 {
+		delete(l.of, service)
+	}
+	if had == 0 || had+n == 0 {
+		l.turned = append(l.turned, service)
 	}
 }
 
@@ -169,8 +178,14 @@ func (l *later) takeUnlike() (names []string) {
 // Limit has ports wait from so many changes on that the next transaction has; 0: none wait.
 func (l *later) Limit(changes int) { l.limit = changes }
 
-// Services are the names of those with ports whose changes wait.
-func (l *later) Services() iter.Seq[string] { return maps.Keys(l.of) }
+// Waits reports whether a Service has ports whose changes wait.
+func (l *later) Waits(service string) bool { return l.of[service] > 0 }
+
+// TakeTurned returns the Services that may have begun or ended to wait since the last call. One may be there twice.
+func (l *later) TakeTurned() (services []string) {
+	services, l.turned = l.turned, nil
+	return services
+}
 
 // enough reports whether the next transaction has enough changes, or one of so many parts of it.
 func (l *later) enough(parts int) bool { return l.limit > 0 && l.changes >= l.limit/parts }
@@ -202,7 +217,7 @@ func (c *Contents) postpone(want *contents.Port, gone bool) *postponed {
 	*one = postponed{turn: one.turn, inLine: one.inLine, want: want, gone: gone, moves: moves, tables: tables}
 	fit(want, c.tablesInUse, c.Chains.Exact, &one.short)
 	l.ports[want.Name] = one
-	l.of[serviceOf(want.Name)]++
+	l.count(serviceOf(want.Name), 1)
 	for _, key := range moves {
 		l.moving[key] = append(l.moving[key], one)
 	}
