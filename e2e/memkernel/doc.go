@@ -4,5 +4,6 @@
 //	nftables.go   nf_tables: tables, chains, rules, sets and elements
 //	flowtable.go  its flowtables
 //	listing.go    both tables as text
+//	waiting.go    what an engine has not sent yet
 //	ipvs.go       IPVS, and routes that make addresses local
 package memkernel
