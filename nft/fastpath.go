@@ -18,26 +18,40 @@ import (
 // maxDevices is how many devices a transaction has. The kernel takes 256.
 const maxDevices = 128
 
-// FollowDevices gives the flowtables these devices, sorted, and takes the others out. A table without the flowtable gets none.
+// FollowDevices gives the flowtables these devices, sorted, and takes the others out. A table without the flowtable gets none. Connections
+// are offered to a flowtable by a device from the next call on, which sees whether the flowtable has got it.
 func (e *Engine) FollowDevices(wanted []string) (err error) {
-	if e.mode != synced {
+	if !e.settled() {
 		return nil
 	}
-	for _, tb := range e.tables {
-		list, readErr := e.conn.Flowtables(tb.Family)
-		if readErr != nil {
-			return errors.Join(err, fmt.Errorf("list the flowtables of table %s %s: %w", tb.Family, program.TableName, readErr))
+	without := func(list, others []string) []string {
+		there := map[string]bool{}
+		for _, name := range others {
+			there[name] = true
 		}
-		has, found := list[program.FastPathTable]
-		if !found {
+		return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return there[name] })
+	}
+	t, found := &program.Transaction{}, [2]map[string]kernel.FoundFlowtable{}
+	for i, tb := range e.tables {
+		if found[i], err = e.conn.Flowtables(tb.Family); err != nil {
+			return fmt.Errorf("list the flowtables of table %s %s: %w", tb.Family, program.TableName, err)
+		}
+		has := found[i][program.FastPathTable].Devices
+		tb.Want.OfferBy(without(has, without(has, wanted)))
+		tb.Want.Write(t.For(tb.Family))
+	}
+	if !t.Empty() {
+		if err = e.sendApart(t, true); err != nil {
+			return fmt.Errorf("change by which devices connections are offered: %w", err)
+		}
+		for _, tb := range e.tables {
+			tb.Repaired()
+		}
+	}
+	for i, tb := range e.tables {
+		has, there := found[i][program.FastPathTable]
+		if !there {
 			continue
-		}
-		without := func(list, others []string) []string {
-			there := map[string]bool{}
-			for _, name := range others {
-				there[name] = true
-			}
-			return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return there[name] })
 		}
 		o := program.Operation{Kind: program.DeleteFlowtable, Family: tb.Family, Name: program.FastPathTable}
 		err = errors.Join(err, e.changeDevices(o, without(has.Devices, wanted)))

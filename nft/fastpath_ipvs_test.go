@@ -31,6 +31,7 @@ func TestFastPathAsListed(t *testing.T) {
 	newNamespace(t).load(t, `table ip verdict {
 		set fast-path { type ipv4_addr . inet_proto . inet_service; }
 		set fast-path-nodeports { type inet_proto . inet_service; }
+		set fast-path-devices { type ifname; }
 		set nodeport-addresses { type ipv4_addr; }
 	`+part("flowtable")+part("chain to-fast-path")+"}")
 }

@@ -36,7 +36,7 @@ func editFaults() []fault {
 		{"tokens flushed", 2, flushed("map", "sticky-slots")},
 		{"set flushed", 3, func(r *rand.Rand, table string) string {
 			return flushed("set", objects.OneOf(r, "cluster-ips", "nodeport-addresses", "pod-cidrs", "hairpin", "service-cidrs",
-				"fast-path", "fast-path-nodeports"))(r, table)
+				"fast-path", "fast-path-nodeports", "fast-path-devices"))(r, table)
 		}},
 		{"foreign element", 3, func(r *rand.Rand, table string) string {
 			key := frontendOf(table, "VIP5", objects.OneOf(r, "tcp", "udp", "sctp"), 1+r.IntN(9))

@@ -96,7 +96,7 @@ func newBed(t *testing.T, annotation string, flags ...string) *bed {
 	return b
 }
 
-// run starts the daemon. It waits until the fast path has the devices, if it is on.
+// run starts the daemon. It waits until the fast path has the devices, if the first flag switches it on.
 func (b *bed) run(flags ...string) {
 	b.t.Helper()
 	if len(flags) == 0 {
@@ -117,24 +117,25 @@ func (b *bed) start(flags ...string) {
 	b.Manifests = filepath.Join(b.dir, "manifests")
 }
 
-// devices lists those of the flowtables of both families.
+// devices lists those of the flowtables of both families, and behind them those by which connections are offered.
 func (b *bed) devices() (list [2]string) {
 	b.t.Helper()
 	for i, family := range []string{"ip", "ip6"} {
 		text, err := b.World.Node.Command("nft", "list", "flowtables", family)
-		lab.Must(b.t, err)
-		list[i] = text
+		offered, errOffered := b.World.Node.Command("nft", "list", "set", family, "verdict", "fast-path-devices")
+		lab.Must(b.t, err, errOffered)
+		list[i] = text + offered
 	}
 	return list
 }
 
-// untilDevices waits until both flowtables have a device.
+// untilDevices waits until both flowtables have a device, and connections by it are offered.
 func (b *bed) untilDevices(name string) {
 	b.t.Helper()
 	lab.Eventually(b.t, "the fast path has "+name, func() error {
 		for _, text := range b.devices() {
-			if !regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`).MatchString(text) {
-				return fmt.Errorf("the flowtable is %q\n%s", text, b.Log(20))
+			if !regexp.MustCompile(`(?s)\b` + regexp.QuoteMeta(name) + `\b.*"` + regexp.QuoteMeta(name) + `"`).MatchString(text) {
+				return fmt.Errorf("the devices are %q\n%s", text, b.Log(20))
 			}
 		}
 		return nil

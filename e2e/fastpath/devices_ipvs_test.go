@@ -243,3 +243,36 @@ func (b *bed) at(t *testing.T, w way, pod string) (conn net.Conn) {
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
+
+// TestLeftOut: connections whose packets come or leave by a device that is not in the list stay on the rules, and a reset ends them. With
+// both devices in the list, they take the fast path.
+func TestLeftOut(t *testing.T) {
+	flags := func(devices ...string) []string {
+		return []string{"--fast-path-devices=" + strings.Join(devices, ","), "--fast-path=services", fmt.Sprintf("--fast-path-after=%d", after)}
+	}
+	b := newBed(t, "", flags(lab.InnerLink)...)
+	b.untilDevices(lab.InnerLink)
+	for _, f := range lab.Families() {
+		w := outer(f)
+		conn, err := b.At(t, w.place).DialContext(t.Context(), "tcp", w.to().String())
+		lab.Must(t, err)
+		ask(t, conn, "?\n", 3*after)
+		if line := b.track(f, w.protocol, w.to(), port(conn)); line == "" || offloaded(line) {
+			t.Errorf("%s: the client's device is not in the list, but the connection is %q", w, line)
+		}
+		lab.Must(t, conn.(*net.TCPConn).SetLinger(0), conn.Close())
+		lab.Eventually(t, "a reset ends the connection", func() error {
+			if line := b.track(f, w.protocol, w.to(), port(conn)); offloaded(line) || strings.Contains(line, "ESTABLISHED") {
+				return fmt.Errorf("it is %q", line)
+			}
+			return nil
+		})
+	}
+	lab.Must(t, b.Stop())
+	b.run(flags(lab.InnerLink, lab.OutsideLink)...)
+	b.untilDevices(lab.OutsideLink)
+	for _, f := range lab.Families() {
+		b.dial(t, outer(f))
+		b.stays(t, inner(f), "a list without the device of the client")
+	}
+}

@@ -274,13 +274,24 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestRepair: what others do to the flowtable is undone.
+// TestRepair: what others do to the flowtable and its devices is undone.
 func TestRepair(t *testing.T) {
 	b := newBed(t, "")
 	b.World.Node.Must(t, "flush chain ip verdict to-fast-path; delete flowtable ip verdict fast-path", "nft", "-f", "-")
 	b.untilDevices(lab.OutsideLink)
 	b.World.Node.Must(t, fmt.Sprintf("delete flowtable ip verdict fast-path { hook ingress priority 0; devices = { %s }; }", lab.OutsideLink), "nft", "-f", "-")
 	b.untilDevices(lab.OutsideLink)
+	for _, family := range []string{"ip", "ip6"} {
+		b.World.Node.Must(t, fmt.Sprintf("delete element %s verdict fast-path-devices { %q }; add element %[1]s verdict fast-path-devices { \"lo\" }",
+			family, lab.OutsideLink), "nft", "-f", "-")
+	}
+	b.untilDevices(lab.OutsideLink)
+	lab.Eventually(t, "no connection by lo is offered", func() error {
+		if text := b.devices(); strings.Contains(text[0]+text[1], `"lo"`) {
+			return fmt.Errorf("the devices are %q", text)
+		}
+		return nil
+	})
 	b.dial(t, ways()[0])
 }
 
@@ -290,7 +301,7 @@ func TestOff(t *testing.T) {
 	flow := b.open(t, ways()[0])
 	lab.Must(t, b.Stop())
 	b.run("--fast-path=off")
-	if text := b.World.Node.Must(t, "", "nft", "list", "ruleset"); strings.Contains(text, "flowtable") || strings.Contains(text, "flow add") {
+	if text := b.World.Node.Must(t, "", "nft", "list", "ruleset"); strings.Contains(text, "flowtable") || strings.Contains(text, "flow add") || strings.Contains(text, lab.OutsideLink) {
 		t.Errorf("the ruleset is\n%s", text)
 	}
 	b.ends(t, ways()[0], "a restart without the option")

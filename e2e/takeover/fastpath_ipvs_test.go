@@ -71,9 +71,9 @@ func BenchmarkFastPath(b *testing.B) {
 }
 
 func (b *bed) hasDevices() error {
-	text, err := b.Node.Command("nft", "list", "flowtables", "ip")
+	text, err := b.Node.Command("nft", "list", "set", "ip", "verdict", "fast-path-devices")
 	if err == nil && !strings.Contains(text, lab.OutsideLink) {
-		err = fmt.Errorf("the flowtable is %q", text)
+		err = fmt.Errorf("the devices are %q", text)
 	}
 	return err
 }

@@ -55,11 +55,12 @@ func (p Program) offer() rule.Rule {
 
 // toFastPath offers connections of Services to the kernel, which takes those that it can serve there. What another table has translated
 // is in none of the sets. If the endpoint is routed through another device than the one by which its answer came, the
-// connection stays: the flowtable would send the client's packets back to where the answer came from.
+// connection stays: the flowtable would send the client's packets back to where the answer came from. It stays as well unless both its
+// devices are the flowtable's: a reset that comes by another one would not take it from there, and its entry would stay for days.
 func toFastPath(f Family) Chain {
 	original := rule.Key{rule.OriginalDaddr(f), rule.L4Proto(), rule.OriginalDport()}
 	atNode := rule.In(NodePortAddresses, original[0])
-	add := []rule.Statement{rule.CameFromRoute(), rule.AddFlow(FastPathTable)}
+	add := []rule.Statement{rule.In(FastPathDevices, rule.IIFName()), rule.In(FastPathDevices, rule.OIFName()), rule.CameFromRoute(), rule.AddFlow(FastPathTable)}
 	c := Chain{Name: FastPathChain}
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} { // the kernel takes no others
 		is := rule.IsProtocol(proto)

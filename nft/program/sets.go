@@ -55,6 +55,7 @@ const (
 	JustHeldBack
 	FastPath
 	FastPathNodePorts
+	FastPathDevices
 	Answers
 	RangeServices
 	RangeMasqueradeAlways
@@ -198,6 +199,7 @@ func (p Program) Sets() [SetCount]Set {
 
 		FastPath:          {Name: "fast-path", Says: Offered, Key: frontend},
 		FastPathNodePorts: {Name: "fast-path-nodeports", Says: Offered, Key: nodePort},
+		FastPathDevices:   {Name: "fast-path-devices", Key: []Type{typeIfname}},
 
 		Answers:               {Name: "answers", Key: []Type{addr, TypePort}, Data: []Type{addr, TypePort}},
 		RangeServices:         {Name: "range-services", Says: Served, Key: frontend, Data: number, Counter: true},

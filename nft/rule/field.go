@@ -122,6 +122,10 @@ func trackedField(text string, bytes int, ctKey expr.CtKey, direction uint32) Fi
 	}}
 }
 
+// IIFName and OIFName are the names of the devices by which a packet arrived and leaves.
+func IIFName() Field { return meta("iifname", unix.IFNAMSIZ, expr.MetaKeyIIFNAME) }
+func OIFName() Field { return meta("oifname", unix.IFNAMSIZ, expr.MetaKeyOIFNAME) }
+
 func L4Proto() Field { return meta("meta l4proto", 1, expr.MetaKeyL4PROTO) }
 
 func meta(text string, bytes int, key expr.MetaKey) Field {

@@ -130,10 +130,11 @@ func hasFlowtable(was kernel.Existing, p program.Program) bool {
 	return found == (p.FastPath > 0) && (!found || is.Flowtable == program.OurFlowtable())
 }
 
-// replaceFlowtable deletes a flowtable that cannot stay, once no rule uses it, and adds one that is missing.
-func replaceFlowtable(w program.Writer, found kernel.Existing, p program.Program) {
+// replaceFlowtable deletes a flowtable that cannot stay, once no rule uses it, and adds one that is missing, which has no devices yet. It
+// reports whether it did.
+func replaceFlowtable(w program.Writer, found kernel.Existing, p program.Program) bool {
 	if hasFlowtable(found, p) {
-		return
+		return false
 	}
 	if _, there := found.Flowtables[program.FastPathTable]; there {
 		w.Do(program.Operation{Kind: program.DeleteFlowtable, Name: program.FastPathTable})
@@ -141,6 +142,7 @@ func replaceFlowtable(w program.Writer, found kernel.Existing, p program.Program
 	if p.FastPath > 0 {
 		w.Do(program.Operation{Kind: program.AddFlowtable, Name: program.FastPathTable})
 	}
+	return true
 }
 
 // addSets adds the sets that are not there, and tunes those that others have tuned.

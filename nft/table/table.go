@@ -122,8 +122,13 @@ func (tb *Table) Adopt(k kernel.NFTables) error {
 		was = tb.image.Image
 	}
 	var tokens []elements.EarlierToken
-	for _, set := range []program.SetID{program.StickyEndpoints, program.StickyAddresses} {
+	var devices []string
+	for _, set := range []program.SetID{program.StickyEndpoints, program.StickyAddresses, program.FastPathDevices} {
 		read := k.DumpElements(tb.Family, set, func(e kernel.Found) {
+			if set == program.FastPathDevices {
+				devices = append(devices, program.DeviceName(e.Key))
+				return
+			}
 			if token, ok := elements.ReadToken(tb.Family, e.Key, e.Data, e.Comment); ok {
 				tokens = append(tokens, token)
 			}
@@ -132,6 +137,7 @@ func (tb *Table) Adopt(k kernel.NFTables) error {
 			err = errors.Join(err, read)
 		}
 	}
+	tb.Want.OfferBy(devices)
 	tb.Want.Adopt(was, tokens)
 	return err
 }

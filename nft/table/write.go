@@ -25,7 +25,9 @@ func (tb *Table) Build(w program.Writer, found kernel.Existing) {
 		found.Flowtables = nil
 	}
 	tb.addSets(w, keep, found)
-	replaceFlowtable(w, found, tb.Want.Program())
+	if replaceFlowtable(w, found, tb.Want.Program()) {
+		tb.Want.OfferBy(nil)
+	}
 	tb.Want.Chains.Rewrite(w, tb.Want.Program())
 	tb.Want.Forget()
 	tb.Want.Write(w)
@@ -52,7 +54,9 @@ func (tb *Table) undoStructure(w program.Writer, found kernel.Existing) {
 	d.clear(w, found)
 	tb.dropSets(w, found, func(*program.Set) bool { return false })
 	tb.addSets(w, true, found)
-	replaceFlowtable(w, found, tb.Want.Program())
+	if replaceFlowtable(w, found, tb.Want.Program()) {
+		tb.Want.OfferBy(nil)
+	}
 	w.AddChains(d.wrong)
 }
 

@@ -124,10 +124,10 @@ func (t *listed) canonical() []string {
 	return append(out, t.usedChains(used, n)...)
 }
 
-// isCompared reports whether the elements of a set count. Some are entries that packets make; of classes and target ports,
-// pools and hash tables say which are used.
+// isCompared reports whether the elements of a set count. Some are entries that packets make, and a plan knows no devices; of classes and
+// target ports, pools and hash tables say which are used.
 func isCompared(set string) bool {
-	return !slices.Contains([]string{"affinity", "unanswered", "refusing", "held-back", "dispatch", "target-ports"}, set)
+	return !slices.Contains([]string{"affinity", "unanswered", "refusing", "held-back", "dispatch", "target-ports", "fast-path-devices"}, set)
 }
 
 // canonical lists the elements of a set. It notes the chains that the set leads to.

@@ -160,10 +160,18 @@ func (c *Contents) remove(w program.Writer, p *port) {
 // SetGlobals notes the wanted globals. It reports whether the rules change with them.
 func (c *Contents) SetGlobals(g contents.Globals) (otherRules bool) {
 	before := c.Program()
-	c.settings.wanted = g
+	if c.settings.wanted = g; g.FastPath == 0 {
+		c.settings.devices = nil
+	}
+	c.OfferBy(c.settings.devices)
+	return c.Program() != before
+}
+
+// OfferBy notes the devices that the flowtable has. Only connections by two of them are offered to it.
+func (c *Contents) OfferBy(devices []string) {
+	c.settings.devices = devices
 	c.settings.records(&c.builder, c.family)
 	c.Want(c.settings.account, c.builder.Records())
-	return c.Program() != before
 }
 
 // Finish completes what is wanted, once all changes of a transaction are known: hash tables, and classes that nothing needs. The

@@ -14,6 +14,7 @@ type settings struct {
 	account *ledger.Account
 	wanted  contents.Globals // the rules are always written for these
 	given   program.Program  // what follows from Options
+	devices []string         // those of the flowtable
 }
 
 // program is the program under the wanted globals.
@@ -33,6 +34,11 @@ func (s *settings) records(b *ledger.Builder, f program.Family) {
 			b.Addr(a)
 			b.End()
 		}
+	}
+	for _, name := range s.devices {
+		b.Begin(program.FastPathDevices)
+		b.Device(name)
+		b.End()
 	}
 	rangeRecords(b, program.ServiceCIDRs, serviceport.WithoutNested(s.wanted.ServiceCIDRs, f))
 	rangeRecords(b, program.PodCIDRs, serviceport.WithoutNested(s.wanted.PodCIDRs, f))
