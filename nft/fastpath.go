@@ -19,29 +19,28 @@ import (
 const maxDevices = 128
 
 // FollowDevices gives the flowtables these devices, sorted, and takes the others out. A table without the flowtable gets none. Connections
-// are offered to a flowtable by a device from the next call on, which sees whether the flowtable has got it.
+// by a device are offered from the next call on, which sees whether the flowtable has got it.
 func (e *Engine) FollowDevices(wanted []string) (err error) {
 	if !e.settled() {
 		return nil
 	}
-	without := func(list, others []string) []string {
-		there := map[string]bool{}
-		for _, name := range others {
-			there[name] = true
-		}
-		return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return there[name] })
-	}
-	t, found := &program.Transaction{}, [2]map[string]kernel.FoundFlowtable{}
+	var missing, gone [2][]string
+	t := &program.Transaction{}
 	for i, tb := range e.tables {
-		if found[i], err = e.conn.Flowtables(tb.Family); err != nil {
+		list, err := e.conn.Flowtables(tb.Family)
+		if err != nil {
 			return fmt.Errorf("list the flowtables of table %s %s: %w", tb.Family, program.TableName, err)
 		}
-		has := found[i][program.FastPathTable].Devices
-		tb.Want.OfferBy(without(has, without(has, wanted)))
+		flowtable, found := list[program.FastPathTable]
+		has := slices.Sorted(slices.Values(flowtable.Devices))
+		if gone[i] = without(has, wanted); found {
+			missing[i] = without(wanted, has)
+		}
+		tb.Want.OfferBy(without(has, gone[i]))
 		tb.Want.Write(t.For(tb.Family))
 	}
 	if !t.Empty() {
-		if err = e.sendApart(t, true); err != nil {
+		if err = e.sendApart(t, true); err != nil { // the ledger keeps it for the next call
 			return fmt.Errorf("change by which devices connections are offered: %w", err)
 		}
 		for _, tb := range e.tables {
@@ -49,16 +48,17 @@ func (e *Engine) FollowDevices(wanted []string) (err error) {
 		}
 	}
 	for i, tb := range e.tables {
-		has, there := found[i][program.FastPathTable]
-		if !there {
-			continue
-		}
 		o := program.Operation{Kind: program.DeleteFlowtable, Family: tb.Family, Name: program.FastPathTable}
-		err = errors.Join(err, e.changeDevices(o, without(has.Devices, wanted)))
+		err = errors.Join(err, e.changeDevices(o, gone[i]))
 		o.Kind = program.AddFlowtable
-		err = errors.Join(err, e.changeDevices(o, without(wanted, has.Devices)))
+		err = errors.Join(err, e.changeDevices(o, missing[i]))
 	}
 	return err
+}
+
+// without returns the devices that are not among others. Both lists are sorted.
+func without(list, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(name string) bool { _, found := slices.BinarySearch(others, name); return found })
 }
 
 // changeDevices sends an operation with some devices: together, and if the kernel refuses that, one by one. A device that is gone is no error.

@@ -16,6 +16,7 @@ import (
 // movingKernel refuses a batch with a device that is not there, as the kernel does.
 type movingKernel struct {
 	kernel.NFTables
+	sent  func() // is called after each batch; nil: nothing is
 	gone  []string
 	why   unix.Errno
 	sizes []int // of the batches with devices
@@ -35,7 +36,24 @@ func (k *movingKernel) Send(b *kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error)
 			return kernel.Rejected, why, why.Err()
 		}
 	}
-	return k.NFTables.Send(b)
+	outcome, ack, err := k.NFTables.Send(b)
+	if k.sent != nil {
+		k.sent()
+	}
+	return outcome, ack, err
+}
+
+// offered lists the devices by which connections are offered.
+func (m *Memory) offered(t *testing.T) (lists [2][]string) {
+	t.Helper()
+	for i, f := range program.Families() {
+		err := m.kernel.DumpElements(f, program.FastPathDevices, func(e kernel.Found) { lists[i] = append(lists[i], unix.ByteSliceToString(e.Key)) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(lists[i])
+	}
+	return lists
 }
 
 // devices lists those of the flowtables of both families, in the order of the kernel.
@@ -56,7 +74,13 @@ func (m *Memory) devices(t *testing.T) (lists [2][]string) {
 func TestFollowDevices(t *testing.T) {
 	m := OpenMemory(Options{})
 	fastPathExample().install(t, m.Engine)
-	k := &movingKernel{NFTables: m.kernel, why: unix.ENOENT}
+	k := &movingKernel{NFTables: m.kernel, why: unix.ENOENT, sent: func() {
+		for i, names := range m.offered(t) {
+			if wrong := without(names, m.devices(t)[i]); len(wrong) > 0 {
+				t.Errorf("connections by %q are offered, which are not in the flowtable", wrong)
+			}
+		}
+	}}
 	m.conn = k
 	many := make([]string, 300)
 	for i := range many {
@@ -91,10 +115,102 @@ func TestFollowDevices(t *testing.T) {
 		if step.name == "nothing new" && len(k.sizes) > 0 || len(k.sizes) > 0 && slices.Max(k.sizes) > maxDevices {
 			t.Errorf("%s: transactions with %d devices", step.name, k.sizes)
 		}
+		_ = m.FollowDevices(step.wanted) // the error is that of before
+		offered := without(step.have, without(step.have, step.wanted))
+		if got := m.offered(t); !slices.Equal(got[0], offered) || !slices.Equal(got[1], offered) {
+			t.Errorf("%s: connections by %q are offered, want %q", step.name, got, offered)
+		}
 	}
 	bare := OpenMemory(Options{})
 	mustApply(t, bare.Engine)
 	if err := bare.FollowDevices([]string{"eth0"}); err != nil {
 		t.Errorf("without the fast path: %v", err)
 	}
+}
+
+// TestOffered: by which devices connections are offered follows the flowtable: through a restart, the edit of another process, a new
+// flowtable, a transaction that the kernel refuses, and the end of the fast path.
+func TestOffered(t *testing.T) {
+	m := OpenMemory(Options{})
+	fastPathExample().install(t, m.Engine)
+	wanted := []string{"eth0", "veth1"}
+	follow := func(times int) {
+		for range times {
+			if err := m.FollowDevices(wanted); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	check := func(when string, want ...string) {
+		t.Helper()
+		if got := m.offered(t); !slices.Equal(got[0], want) || !slices.Equal(got[1], want) {
+			t.Errorf("%s: connections by %q are offered, want %q", when, got, want)
+		}
+	}
+	follow(1)
+	check("when the flowtable gets the devices")
+	follow(1)
+	check("a call later", wanted...)
+
+	var err error
+	if m, err = m.Restart(Options{}); err != nil {
+		t.Fatal(err)
+	}
+	fastPathExample().install(t, m.Engine)
+	check("after a restart", wanted...)
+	follow(1)
+	check("a call later", wanted...)
+
+	edit := &program.Transaction{}
+	for _, f := range program.Families() {
+		w := edit.For(f)
+		w.Remove(program.FastPathDevices, w.Element("", func(b *program.Builder) { b.Device("eth0") }, nil))
+		w.Insert(program.FastPathDevices, w.Element("", func(b *program.Builder) { b.Device("lo") }, nil))
+	}
+	if _, err := kernel.SendAlone(m.kernel, edit); err != nil {
+		t.Fatal(err)
+	}
+	check("after an edit of another process", "lo", "veth1")
+	found := kernel.Interference{}
+	for _, f := range program.Families() {
+		found.At(kernel.TableSet{Family: f, Set: program.FastPathDevices}).Many = true
+	}
+	if _, err := m.Repair(found); err != nil {
+		t.Fatal(err)
+	}
+	check("after the repair", wanted...)
+
+	globals := fastPathExample().globals
+	globals.FastPath = 0
+	m.SetGlobals(globals)
+	mustApply(t, m.Engine)
+	check("without the fast path")
+	m.SetGlobals(fastPathExample().globals)
+	mustApply(t, m.Engine)
+	check("with a new flowtable")
+	follow(2)
+	check("when it has devices", wanted...)
+
+	refused := errors.New("refused")
+	m.conn = &refusingKernel{m.kernel, refused}
+	wanted = []string{"eth0"}
+	if err := m.FollowDevices(wanted); !errors.Is(err, refused) {
+		t.Errorf("a refusal is %v", err)
+	}
+	if got := m.devices(t); len(got[0]) != 2 {
+		t.Errorf("a device is gone while connections by it are offered: %q", got)
+	}
+	m.conn = m.kernel
+	follow(1)
+	check("after the refusal", wanted...)
+}
+
+// refusingKernel refuses each batch.
+type refusingKernel struct {
+	kernel.NFTables
+	why error
+}
+
+func (k *refusingKernel) Send(*kernel.Batch) (kernel.Outcome, *nlmsg.Ack, error) {
+	return kernel.Rejected, nil, k.why
 }

@@ -118,12 +118,9 @@ func (b *Builder) Proto(p uint8) { b.Arena = append(b.Arena, p, 0, 0, 0) }
 func (b *Builder) Port(p uint16) { b.Arena = append(b.Arena, byte(p>>8), byte(p), 0, 0) }
 func (b *Builder) Word(v uint32) { b.Arena = binary.NativeEndian.AppendUint32(b.Arena, v) }
 
-// Device appends the name of a device, which DeviceName reads.
 func (b *Builder) Device(name string) {
 	b.Arena = append(append(b.Arena, name...), make([]byte, unix.IFNAMSIZ-len(name))...)
 }
-
-func DeviceName(key []byte) string { return unix.ByteSliceToString(key) }
 
 // Frontend appends the key of a frontend. A node port has no address. The key of a range, whose last port is not 0, is twice
 // as long (see Set.Ports).

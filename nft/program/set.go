@@ -292,7 +292,7 @@ var (
 	TypeProto   = Type{Name: "inet_proto", magic: 12, Bytes: 1, print: func(b []byte) string { return rule.ProtocolName(b[0]) }}
 	TypePort    = Type{Name: "inet_service", magic: 13, Bytes: 2, print: func(b []byte) string { return strconv.Itoa(int(binary.BigEndian.Uint16(b))) }}
 	typeMark    = Type{Name: "mark", magic: 19, Bytes: 4, print: func(b []byte) string { return fmt.Sprintf("0x%08x", binary.NativeEndian.Uint32(b)) }}
-	typeIfname  = Type{Name: "ifname", magic: 41, Bytes: unix.IFNAMSIZ, print: func(b []byte) string { return strconv.Quote(DeviceName(b)) }}
+	typeIfname  = Type{Name: "ifname", magic: 41, Bytes: unix.IFNAMSIZ, print: func(b []byte) string { return strconv.Quote(unix.ByteSliceToString(b)) }}
 	TypeClassID = Type{Name: "classid", magic: 23, Bytes: 4, print: func(b []byte) string { return rule.NumberText(binary.NativeEndian.Uint32(b)) }}
 )
 

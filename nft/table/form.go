@@ -130,8 +130,7 @@ func hasFlowtable(was kernel.Existing, p program.Program) bool {
 	return found == (p.FastPath > 0) && (!found || is.Flowtable == program.OurFlowtable())
 }
 
-// replaceFlowtable deletes a flowtable that cannot stay, once no rule uses it, and adds one that is missing, which has no devices yet. It
-// reports whether it did.
+// replaceFlowtable deletes a flowtable that cannot stay, once no rule uses it, and adds one that is missing. It reports whether it did.
 func replaceFlowtable(w program.Writer, found kernel.Existing, p program.Program) bool {
 	if hasFlowtable(found, p) {
 		return false

@@ -126,7 +126,7 @@ func (tb *Table) Adopt(k kernel.NFTables) error {
 	for _, set := range []program.SetID{program.StickyEndpoints, program.StickyAddresses, program.FastPathDevices} {
 		read := k.DumpElements(tb.Family, set, func(e kernel.Found) {
 			if set == program.FastPathDevices {
-				devices = append(devices, program.DeviceName(e.Key))
+				devices = append(devices, unix.ByteSliceToString(e.Key))
 				return
 			}
 			if token, ok := elements.ReadToken(tb.Family, e.Key, e.Data, e.Comment); ok {

@@ -160,9 +160,7 @@ func (c *Contents) remove(w program.Writer, p *port) {
 // SetGlobals notes the wanted globals. It reports whether the rules change with them.
 func (c *Contents) SetGlobals(g contents.Globals) (otherRules bool) {
 	before := c.Program()
-	if c.settings.wanted = g; g.FastPath == 0 {
-		c.settings.devices = nil
-	}
+	c.settings.wanted = g
 	c.OfferBy(c.settings.devices)
 	return c.Program() != before
 }
