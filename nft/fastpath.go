@@ -33,10 +33,10 @@ func (e *Engine) FollowDevices(wanted []string) (err error) {
 		}
 		flowtable, found := list[program.FastPathTable]
 		has := slices.Sorted(slices.Values(flowtable.Devices))
-		if gone[i] = without(has, wanted); found {
-			missing[i] = without(wanted, has)
+		if gone[i] = lacking(has, wanted); found {
+			missing[i] = lacking(wanted, has)
 		}
-		tb.Want.OfferBy(without(has, gone[i]))
+		tb.Want.OfferBy(lacking(has, gone[i]))
 		tb.Want.Write(t.For(tb.Family))
 	}
 	if !t.Empty() {
@@ -56,8 +56,8 @@ func (e *Engine) FollowDevices(wanted []string) (err error) {
 	return err
 }
 
-// without returns the devices that are not among others. Both lists are sorted.
-func without(list, others []string) []string {
+// lacking returns the devices that others lack. Both lists are sorted.
+func lacking(list, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(name string) bool { _, found := slices.BinarySearch(others, name); return found })
 }
 

@@ -76,7 +76,7 @@ func TestFollowDevices(t *testing.T) {
 	fastPathExample().install(t, m.Engine)
 	k := &movingKernel{NFTables: m.kernel, why: unix.ENOENT, sent: func() {
 		for i, names := range m.offered(t) {
-			if wrong := without(names, m.devices(t)[i]); len(wrong) > 0 {
+			if wrong := lacking(names, m.devices(t)[i]); len(wrong) > 0 {
 				t.Errorf("connections by %q are offered, which are not in the flowtable", wrong)
 			}
 		}
@@ -116,7 +116,7 @@ func TestFollowDevices(t *testing.T) {
 			t.Errorf("%s: transactions with %d devices", step.name, k.sizes)
 		}
 		_ = m.FollowDevices(step.wanted) // the error is that of before
-		offered := without(step.have, without(step.have, step.wanted))
+		offered := lacking(step.have, lacking(step.have, step.wanted))
 		if got := m.offered(t); !slices.Equal(got[0], offered) || !slices.Equal(got[1], offered) {
 			t.Errorf("%s: connections by %q are offered, want %q", step.name, got, offered)
 		}
