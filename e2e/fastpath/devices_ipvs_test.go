@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -128,6 +129,11 @@ func (b *bed) bridgesCall(families ...string) {
 		}
 		return nil
 	})
+	// Other findings do not matter.
+	text, _ := b.World.Node.Command(binary, "check", "--fast-path=services", "--backend=nft", "--manifests="+b.Manifests)
+	if strings.Contains(text, "--fast-path and bridges") != stay {
+		b.t.Errorf("the rules keep connections by bridges: %t; verdict check prints\n%s", stay, text)
+	}
 }
 
 // byBridge has connections of a client behind the bridge and to an endpoint behind it take the fast path, or not.
@@ -260,6 +266,8 @@ func TestLeftOut(t *testing.T) {
 		if line := b.track(f, w.protocol, w.to(), port(conn)); line == "" || offloaded(line) {
 			t.Errorf("%s: the client's device is not in the list, but the connection is %q", w, line)
 		}
+		client := netip.MustParseAddrPort(conn.LocalAddr().String()).Addr().String()
+		b.says([]string{"the fast path does not have its device " + lab.OutsideLink + ","}, "", binary, "explain", client, w.to().String())
 		lab.Must(t, conn.(*net.TCPConn).SetLinger(0), conn.Close())
 		lab.Eventually(t, "a reset ends the connection", func() error {
 			if line := b.track(f, w.protocol, w.to(), port(conn)); offloaded(line) || strings.Contains(line, "ESTABLISHED") {

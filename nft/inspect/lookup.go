@@ -152,11 +152,11 @@ func (t *Tables) NodePortAddresses(f program.Family) ([]netip.Addr, error) {
 }
 
 // Offered says after how many packets connections are offered to the fast path, 0: none are, and whether those to a frontend are. A node
-// port has no address. The look-up is of the frontend.
-func (t *Tables) Offered(p Packet, nodePort bool) (after uint32, by Look, err error) {
+// port has no address. The look-up is of the frontend. A device is one of those by which the connection goes that the flowtable lacks.
+func (t *Tables) Offered(p Packet, nodePort bool, out string) (after uint32, by Look, device string, err error) {
 	v, err := t.view(program.FamilyOf(p.Dst))
 	if err != nil || v.program.FastPath == 0 {
-		return 0, by, err
+		return 0, by, "", err
 	}
 	at := place{addr: p.Dst, protocol: p.Protocol, port: p.DstPort}
 	if nodePort {
@@ -167,5 +167,15 @@ func (t *Tables) Offered(p Packet, nodePort bool) (after uint32, by Look, err er
 			by, _, err = v.look(set, at.key())
 		}
 	}
-	return v.program.FastPath, by, err
+	for _, name := range []string{p.Interface, out} {
+		var b program.Builder
+		if b.Device(name); name == "" || err != nil {
+			continue
+		}
+		var has Look
+		if has, _, err = v.look(program.FastPathDevices, b.Arena); !has.Found {
+			device = name
+		}
+	}
+	return v.program.FastPath, by, device, err
 }

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"strings"
@@ -46,7 +47,7 @@ func TestFastPath(t *testing.T) {
 		protocol                       state.Protocol
 		fast                           socket.FastPath
 		deaf                           error
-		bridge                         string
+		bridge, device                 string
 		set                            func(*config.Settings)
 	}{
 		{name: "off", from: "10.0.1.1", to: "10.96.0.10:80", set: func(*config.Settings) {}},
@@ -62,12 +63,14 @@ func TestFastPath(t *testing.T) {
 			want: "The connection stays on the rules: this node itself is one of its ends, and only packets that it forwards can skip them."},
 		{name: "endpoint behind a bridge", from: "192.0.2.9", to: "192.168.7.1:30080", fast: daemon, set: on, bridge: "pods", want: stays},
 		{name: "client behind a bridge", from: "192.0.2.9", to: "192.168.7.1:30080", fast: daemon, set: on, bridge: "eth0", want: stays},
+		{name: "the flowtable lacks a device", from: "192.0.2.9", to: "192.168.7.1:30080", fast: daemon, set: on, device: "dial0",
+			want: "The connection stays on the rules: the fast path does not have its device dial0, or not yet (--fast-path-devices)."},
 		{name: "neither", from: "10.0.1.1", to: "10.96.0.10:80", fast: daemon, set: on, bridge: "eth0", want: skips},
 		{name: "no effect", from: "10.0.1.1", to: "10.96.0.10:80", fast: socket.FastPath{After: 12, NoEffect: "the kernel is old"}, set: func(*config.Settings) {},
 			want: "The connection stays on the rules: the kernel is old."},
 	} {
 		k := newImagined(t, c, tt.set)
-		k.fast, k.deaf, k.stays = tt.fast, tt.deaf, tt.bridge
+		k.fast, k.deaf, k.stays, k.outside = tt.fast, tt.deaf, tt.bridge, cmp.Or(tt.device, "eth0")
 		e, err := explanationOf(k, question{src: netip.MustParseAddr(tt.from), dst: netip.MustParseAddrPort(tt.to), protocol: uint8(state.TCP)})
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)

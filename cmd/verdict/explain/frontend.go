@@ -94,7 +94,7 @@ const fastPath = "fast path"
 
 // fastPath says whether the packets of a connection that is served will skip the rules. It says nothing if --fast-path is off.
 func (x *owner) fastPath(hooks []string, way route) error {
-	after, by, err := x.Offered(x.packet, x.nodePort)
+	after, by, device, err := x.Offered(x.packet, x.nodePort, way.link)
 	if err != nil {
 		return err
 	}
@@ -109,6 +109,8 @@ func (x *owner) fastPath(hooks []string, way route) error {
 		why = "this node itself is one of its ends, and only packets that it forwards can skip them"
 	case x.stays || way.stays:
 		why = "it comes or leaves by a bridge, and " + nftkernel.WhyBridgesStay
+	case by.Found && device != "":
+		why = "the fast path does not have its device " + device + ", or not yet (--fast-path-devices)"
 	case by.Found:
 		x.add(fastPath, fmt.Sprintf("After %d packets, packets of the connection skip the rules of this node.", after), x.element(by))
 		return nil

@@ -40,8 +40,8 @@ type kernel interface {
 	LeftOut(service string) ([]socket.Endpoint, error)
 	// Problems are those that the daemon has of a Service (namespace/name).
 	Problems(service string) ([]socket.Problem, error)
-	// Offered says after how many packets a connection takes the fast path, and what offers it.
-	Offered(p inspect.Packet, nodePort bool) (uint32, inspect.Look, error)
+	// Offered says after how many packets a connection takes the fast path, what offers it, and which of its devices is none of it.
+	Offered(p inspect.Packet, nodePort bool, out string) (after uint32, by inspect.Look, device string, err error)
 	// FastPath asks the daemon which connections of a Service (namespace/name) stay on the rules.
 	FastPath(service string) (socket.FastPath, error)
 	// Draining asks the daemon whether the node drains.

@@ -183,6 +183,7 @@ type imagined struct {
 	fast    socket.FastPath // as the daemon says
 	deaf    error           // of the daemon
 	stays   string          // the link that keeps connections from the fast path
+	outside string          // the link to what is no pod
 }
 
 func newImagined(t *testing.T, c *oracle.Cluster, change ...func(*config.Settings)) *imagined {
@@ -203,7 +204,7 @@ func newImagined(t *testing.T, c *oracle.Cluster, change ...func(*config.Setting
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &imagined{cluster: c, tables: rules}
+	k := &imagined{cluster: c, tables: rules, outside: "eth0"}
 	store := c.Store()
 	loop := proxier.New(proxier.Options{
 		Settings: &s, Store: store, Dataplane: dataplane.New(dataplane.Options{Ruleset: e}), Flows: noFlows{}, Observer: silent{}, Log: slog.New(slog.DiscardHandler),
@@ -211,6 +212,11 @@ func newImagined(t *testing.T, c *oracle.Cluster, change ...func(*config.Setting
 	})
 	if err := loop.Once(); err != nil {
 		t.Fatal(err)
+	}
+	for range 2 { // the flowtable gets the devices first
+		if err := e.FollowDevices([]string{"eth0", "pods"}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	k.Tables = inspect.NewTables(rules, rules.Close)
 	return k
@@ -227,7 +233,7 @@ func (k *imagined) Route(to netip.Addr) (route, error) {
 	if slices.ContainsFunc(k.cluster.PodRanges, func(r netip.Prefix) bool { return r.Contains(to) }) {
 		return route{link: "pods", stays: k.stays == "pods"}, nil
 	}
-	return route{link: "eth0", stays: k.stays == "eth0"}, nil
+	return route{link: k.outside, stays: k.stays == k.outside}, nil
 }
 
 func (*imagined) Flows(conntrack.Query) ([]conntrack.FoundFlow, error) { return nil, nil }

@@ -24,8 +24,8 @@ func (director) Walk(string, string, inspect.Packet) (inspect.Passage, error) {
 	return inspect.Passage{}, nil
 }
 
-func (director) Offered(inspect.Packet, bool) (after uint32, by inspect.Look, err error) {
-	return 0, by, nil
+func (director) Offered(inspect.Packet, bool, string) (after uint32, by inspect.Look, device string, err error) {
+	return 0, by, "", nil
 }
 
 func (director) FastPath(string) (f socket.FastPath, err error) { return f, nil }
