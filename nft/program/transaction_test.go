@@ -167,9 +167,12 @@ func TestSplit(t *testing.T) {
 // TestOperationText: each operation prints as what nft reads.
 func TestOperationText(t *testing.T) {
 	for want, o := range map[string]Operation{
-		"flush table ip6 verdict":        {Kind: FlushRules, Family: IPv6},
-		"flush chain ip verdict serve":   {Kind: FlushRules, Family: IPv4, Name: "serve"},
-		"delete chain ip verdict serve":  {Kind: DeleteChain, Family: IPv4, Name: "serve"},
+		"flush table ip6 verdict":               {Kind: FlushRules, Family: IPv6},
+		"flush chain ip verdict serve":          {Kind: FlushRules, Family: IPv4, Name: "serve"},
+		"delete chain ip verdict serve":         {Kind: DeleteChain, Family: IPv4, Name: "serve"},
+		"delete flowtable ip verdict fast-path": {Kind: DeleteFlowtable, Family: IPv4, Name: FastPathTable},
+		"add flowtable ip verdict fast-path { hook ingress priority filter; counter; }":            {Kind: AddFlowtable, Family: IPv4, Name: FastPathTable},
+		"add flowtable ip verdict fast-path { hook ingress priority filter; devices = { eth0 }; }": {Kind: AddFlowtable, Family: IPv4, Name: FastPathTable, Devices: []string{"eth0"}},
 		"delete table ip verdict":        {Kind: DeleteTable, Family: IPv4},
 		"delete table ip other":          {Kind: DeleteTable, Family: IPv4, Table: "other"},
 		"flush map ip verdict services":  {Kind: FlushSet, Family: IPv4, Name: "services", Mapping: true},
