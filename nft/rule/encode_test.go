@@ -43,3 +43,20 @@ func TestToLoopback(t *testing.T) {
 		t.Errorf("%+v, %+v", load, compare)
 	}
 }
+
+// TestKeys: each field of a key has registers of its own, as the kernel compares them with the key of an element.
+func TestKeys(t *testing.T) {
+	for _, test := range []struct {
+		field     Field
+		registers uint32
+	}{
+		{Saddr(serviceport.IPv4), 1}, {Saddr(serviceport.IPv6), 4}, {SaddrPrefix(serviceport.IPv4, 8), 1}, {SaddrPrefix(serviceport.IPv6, 56), 4},
+		{OriginalDaddr(serviceport.IPv6), 4}, {OriginalDport(), 1}, {SourceHash(serviceport.IPv4, 3, HashRegister), 1}, {IIFName(), 4},
+	} {
+		list := Key{test.field, L4Proto()}.load()
+		last, isMeta := list[len(list)-1].(*expr.Meta)
+		if want := FirstRegister + test.registers; !isMeta || last.Register != want {
+			t.Errorf("after %s, the protocol is loaded by %+v, want register %d", test.field.text, list[len(list)-1], want)
+		}
+	}
+}

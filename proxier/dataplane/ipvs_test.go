@@ -353,6 +353,24 @@ func TestDrainsAreFollowed(t *testing.T) {
 			t.Errorf("after interference: found %+v, error %v", found, err)
 		}
 	}
+	w.balancer.deaf = errors.New("injected: no answer")
+	if _, err := w.Compare(true); !errors.Is(err, w.balancer.deaf) || !strings.HasPrefix(err.Error(), "compare IPVS: ") {
+		t.Errorf("the kernel does not answer: %v", err)
+	}
+}
+
+// TestRulesKnowOfIPVS: the rules have chains for what IPVS balances only where there is an engine for it.
+func TestRulesKnowOfIPVS(t *testing.T) {
+	for _, with := range []bool{true, false} {
+		w := newWorld(t, false)
+		if !with {
+			w.Dataplane = New(Options{Ruleset: w.rules})
+		}
+		w.SetEnvironment(Environment{Globals: Globals{MasqueradeAll: true}})
+		if is := w.rules.globals; is.IPVS != with || !is.MasqueradeAll {
+			t.Errorf("with an engine: %t: the rules are written for %+v", with, is)
+		}
+	}
 }
 
 // TestRangesStayInNFT: IPVS has no ranges of ports. nft serves them, and a Problem says which scheduler stands in for one that only

@@ -62,6 +62,12 @@ type ruleset struct {
 	fail    int  // applies to refuse
 	refuse  bool // guards
 	stuck   bool // the apply after the next Unguard fails
+	globals contents.Globals
+}
+
+func (r *ruleset) SetGlobals(g contents.Globals) {
+	r.globals = g
+	r.rulesInMemory.SetGlobals(g)
 }
 
 func (r *ruleset) Guard(addrs []netip.Addr) (bool, error) {
@@ -101,6 +107,7 @@ type balancer struct {
 	refuse  string // part of a name whose virtual servers the kernel refuses
 	fail    error  // of Remove and Tick
 	damaged bool   // somebody else changed something
+	deaf    error  // of Intact
 	wanted  map[string][]ipvsctl.VirtualServer
 }
 
@@ -147,7 +154,7 @@ func (b *balancer) faulty(r ipvsctl.Result, err error) (ipvsctl.Result, error) {
 	return r, err
 }
 
-func (b *balancer) Intact(bool) (bool, error) { return !b.damaged, nil }
+func (b *balancer) Intact(bool) (bool, error) { return !b.damaged, b.deaf }
 
 func webKey() ipvsctl.Key {
 	return ipvsctl.Key{Addr: netip.MustParseAddr("10.96.0.1"), Port: 80, Protocol: ipvsctl.TCP}
