@@ -68,7 +68,11 @@ func TestVisible(t *testing.T) {
 		}
 		return nil
 	})
-	b.says([]string{"\nOn the fast path: 1 open connection\n"}, "on-the-rules", binary, "list", "shop/web")
+	line := "\nOn the fast path: 1 open connection"
+	if !isLinux(t, 7, 1) { // there, it goes on: connections by bridges stay
+		line += "\n"
+	}
+	b.says([]string{line}, "on-the-rules", binary, "list", "shop/web")
 	b.says([]string{`"fastPath": 1`, fmt.Sprintf(`"afterPackets": %d`, after)}, `"onRules"`, binary, "list", "-o", "json")
 	b.says([]string{"Fast path  Stranded\n"}, "", binary, "top", "--once", "--interval=100ms")
 	b.says([]string{"verdict_fast_path{reason=\"\"} 1\n",
