@@ -32,7 +32,7 @@ func TestCleanupRefusesNothing(t *testing.T) {
 			e.SetGlobals(packetGlobals())
 			to := netip.AddrPortFrom(serviceIP(f, 1), firstPodPort)
 			top.Node.Must(t, "", "ip", "address", "add", fmt.Sprintf("%s/%d", to.Addr(), to.Addr().BitLen()), "dev", "lo")
-			// Without a nat chain, the kernel stops to translate open connections. Without a rule that asks for ct, it stops to track them.
+			// Without a nat chain, the kernel stops translating open connections. Without a rule that asks for ct, it stops tracking them.
 			top.node.load(t, fmt.Sprintf("table %s other {\nchain pre { type nat hook prerouting priority -100; ct state new accept; }\n"+
 				"chain post { type nat hook postrouting priority 100; }\n}", f))
 			mustSet(t, e, contents.Port{Family: f, Name: "test/both:http", Protocol: tcp, Cluster: podEndpoints(f, "c"), Frontends: []contents.Frontend{

@@ -29,7 +29,7 @@ type Result struct {
 	Changed map[contents.PortID]serviceport.Counts
 	Counts  serviceport.Counts // of Added and Deleted
 	More    bool               // there is more to look at; see Repair
-	// Waits has the Services that have begun or ended to wait: some of their service ports are as they were, because the transaction had
+	// Waits has the Services that have begun or stopped waiting: some of their service ports are as they were, because the transaction had
 	// enough without them. The next Apply goes on.
 	Waits   map[string]bool
 	Leaving bool // there are slots of hash tables without pools; each Apply deletes some

@@ -226,7 +226,7 @@ func (ts Tables) Room() (ports []contents.PortID) {
 	return ports
 }
 
-// Waits says of the Services that may have begun or ended to wait since the last call whether they do.
+// Waits reports for each Service that may have begun or stopped waiting since the last call whether it waits.
 func (ts Tables) Waits() map[string]bool {
 	waits := map[string]bool{}
 	for _, tb := range ts {

@@ -33,7 +33,7 @@ type Result struct {
 
 	Full bool // nft wrote both tables as a whole
 	More bool // RepairMore has to continue
-	// Ended are Services that have ended to wait; see Waiting. An Apply that is not complete leaves them to a later one.
+	// Ended are Services that have stopped waiting; see Waiting. An Apply that is not complete leaves them to a later one.
 	Ended   []state.Name
 	Leaving bool          // nft has slots of hash tables without pools; each Apply deletes some
 	Added   int           // elements

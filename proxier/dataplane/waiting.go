@@ -3,7 +3,7 @@ package dataplane
 import "github.com/verdict-proxy/verdict/proxier/state"
 
 // Waiting has the Services that wait: nft does not have them as planned yet, because its transactions had enough without them. The next
-// Apply goes on. There may be very many, so whoever has to know asks for one, and learns from a Result which ones have ended to wait.
+// Apply goes on. There may be very many, so whoever has to know asks for one, and learns from a Result which ones have stopped waiting.
 type Waiting struct {
 	services map[state.Name]bool
 	in       map[string]int // how many there are in namespaces
@@ -38,7 +38,7 @@ func (w *Waiting) Set(name state.Name, waits bool) {
 	}
 }
 
-// takeEnded returns the Services that have ended to wait since the last call. Some may wait again.
+// takeEnded returns the Services that have stopped waiting since the last call. Some may wait again.
 func (w *Waiting) takeEnded() (names []state.Name) {
 	names, w.ended = w.ended, nil
 	return names

@@ -96,7 +96,7 @@ func NewAccounts(store *state.Store, b *config.Budgets, log *slog.Logger) *Accou
 }
 
 // Charge takes what a pass that made a draft cost from the accounts of the namespaces, and what those before cost of which Services have
-// ended to wait. The result took some time of the thread.
+// stopped waiting. The result took some time of the thread.
 // Charge returns how many namespaces have to wait from now on. What no change of a Service asked for costs nobody anything.
 func (a *Accounts) Charge(d *Draft, r *dataplane.Result, waiting *dataplane.Waiting, took time.Duration, now time.Time) (pauses int) {
 	a.mu.Lock()

@@ -112,7 +112,7 @@ func (t *Triggers) Note(name state.Name, slices []*state.Slice) {
 // Forget drops what is known of a Service that is gone.
 func (t *Triggers) Forget(name state.Name) { delete(t.latest, name) }
 
-// Take returns what was collected, apart from Services that wait. Some have ended to wait.
+// Take returns what was collected, apart from Services that wait. Some have stopped waiting.
 func (t *Triggers) Take(waiting *dataplane.Waiting, ended []state.Name) (triggers []Trigger) {
 	for _, name := range ended {
 		t.pending = append(t.pending, t.waiting[name]...)

@@ -24,7 +24,7 @@ type later struct {
 	changes int                            // since the last transaction
 	ports   map[string]*postponed          // by name
 	of      map[string]int                 // how many of them Services have
-	turned  []string                       // Services that have begun or ended to wait since TakeTurned, or both
+	turned  []string                       // Services that have begun or stopped waiting since TakeTurned, or both
 	turns   int                            // that were given
 	ready   line                           // whose hash tables were there at some time; some wait no more
 	moving  map[string][]*postponed        // by frontends that they gain or lose
@@ -155,7 +155,7 @@ func (l *later) forget(name string) {
 	l.count(serviceOf(name), -1)
 }
 
-// count counts a port of a Service that begins or ends to wait.
+// count counts a port of a Service that begins or stops waiting.
 func (l *later) count(service string, n int) {
 	had := l.of[service]
 	if l.of[service] = had + n; had+n == 0 {
@@ -180,7 +180,7 @@ func (l *later) Limit(changes int) { l.limit = changes }
 // Waits reports whether a Service has ports whose changes wait.
 func (l *later) Waits(service string) bool { return l.of[service] > 0 }
 
-// TakeTurned returns the Services that may have begun or ended to wait since the last call. One may be there twice.
+// TakeTurned returns the Services that may have begun or stopped waiting since the last call. One may be there twice.
 func (l *later) TakeTurned() (services []string) {
 	services, l.turned = l.turned, nil
 	return services
